@@ -1,0 +1,47 @@
+export { renameDurably, syncDirectory, writeFileAtomically } from "./atomic.ts";
+export {
+  type ErrorCode,
+  EXIT,
+  type ExitCode,
+  StageError,
+  type StageErrorOptions,
+  throwIfAborted,
+  toStageError,
+} from "./errors.ts";
+export {
+  type LogEvent,
+  Meter,
+  type OnEvent,
+  type ProgressEvent,
+  type StageEvent,
+  type StageOptions,
+} from "./events.ts";
+export { encodeRecord, Journal, readJournal } from "./journal.ts";
+export { type Lock, lockFile } from "./lock.ts";
+export {
+  parseChecked,
+  parseSnapshot,
+  readOptional,
+  readSnapshot,
+  type Snapshot,
+  type SnapshotFile,
+  STATE_DIRECTORY,
+  selectedFiles,
+  snapshotPath,
+  writeSnapshot,
+} from "./manifest.ts";
+export { formatBytes, formatSeconds, parseRate, parseSize } from "./quantities.ts";
+export {
+  CHUNK_BYTES,
+  type FileIdentity,
+  fileIdentity,
+  type HashRecord,
+  hashJournalPath,
+  hashRecord,
+  type Receipt,
+  readReceipt,
+  receiptPath,
+  sameIdentity,
+  writeReceipt,
+} from "./receipt.ts";
+export { availableBytes, requireSpace } from "./space.ts";

@@ -1,0 +1,86 @@
+import { spawn } from "node:child_process";
+import { createHash } from "node:crypto";
+import { mkdir, open, readFile, realpath, writeFile } from "node:fs/promises";
+import { createServer } from "node:net";
+import { dirname } from "node:path";
+import { StageError } from "./errors.ts";
+
+/** A held one-writer lock. It also dies with the process, however the process dies. */
+export interface Lock {
+  readonly path: string;
+  release(): Promise<void>;
+}
+
+/**
+ * Takes the one-writer lock of a directory by its lock file, or throws E_LOCKED naming the holder at once.
+ *
+ * The lock is flock(2), taken by the `flock` program of util-linux in a helper that lives as long as our end of its
+ * pipe: SIGKILL of this process closes the pipe and thus frees the lock, and nothing stale is left. Where there is
+ * no such program, an abstract Unix socket named after the file does the same within one host.
+ */
+export async function lockFile(path: string, purpose: string): Promise<Lock> {
+  await mkdir(dirname(path), { recursive: true });
+  await (await open(path, "a")).close();
+  const lock = (await lockByFlock(path)) ?? (await lockBySocket(path));
+  if (!lock) {
+    const holder = (await readFile(path, "utf8").catch(() => "")).trim();
+    throw new StageError(
+      "E_LOCKED",
+      `another process is at work on ${dirname(path)}${holder ? ` (${holder})` : ""}`,
+      {
+        hint: "wait for it to finish, or stop it, and run the same command again",
+      },
+    );
+  }
+  await writeFile(path, `pid ${process.pid}, ${purpose}\n`).catch(() => undefined);
+  return lock;
+}
+
+/** Undefined: held by another. Null is never given: a missing program falls through to the socket. */
+function lockByFlock(path: string): Promise<Lock | undefined> {
+  return new Promise((resolve, reject) => {
+    // detached: Ctrl-C in a terminal must not take the helper away before we have finished writing.
+    const helper = spawn("flock", ["-n", "-E", "75", path, "sh", "-c", "echo ok; exec cat >/dev/null"], {
+      stdio: ["pipe", "pipe", "ignore"],
+      detached: true,
+    });
+    const exited = new Promise<void>((done) => helper.once("close", () => done()));
+    helper.once("error", () => lockBySocket(path).then(resolve, reject));
+    helper.once("exit", (code) => {
+      if (code === 75) resolve(undefined);
+      else lockBySocket(path).then(resolve, reject);
+    });
+    helper.stdin.on("error", () => undefined);
+    helper.stdout.once("data", () => {
+      helper.removeAllListeners("exit");
+      helper.unref();
+      for (const pipe of [helper.stdin, helper.stdout]) (pipe as unknown as { unref?: () => void }).unref?.();
+      resolve({
+        path,
+        release: async () => {
+          helper.stdin.end();
+          helper.ref();
+          await exited;
+        },
+      });
+    });
+  });
+}
+
+async function lockBySocket(path: string): Promise<Lock | undefined> {
+  const name = `\0k3-${createHash("sha256")
+    .update(await realpath(path))
+    .digest("hex")
+    .slice(0, 40)}`;
+  return new Promise((resolve, reject) => {
+    const server = createServer();
+    server.unref();
+    server.once("error", (error: NodeJS.ErrnoException) => {
+      if (error.code === "EADDRINUSE") resolve(undefined);
+      else reject(error);
+    });
+    server.listen(name, () => {
+      resolve({ path, release: () => new Promise((done) => server.close(() => done())) });
+    });
+  });
+}

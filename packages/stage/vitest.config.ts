@@ -1,0 +1,5 @@
+import { defineConfig } from "vitest/config";
+
+export default defineConfig({
+  test: { name: "stage", include: ["test/**/*.test.ts"], pool: "forks", testTimeout: 120_000 },
+});
