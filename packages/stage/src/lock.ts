@@ -5,6 +5,9 @@ import { createServer } from "node:net";
 import { dirname } from "node:path";
 import { StageError } from "./errors.ts";
 
+/** What the flock program is told to exit with when another holds the lock. */
+const HELD = 75;
+
 /** A held one-writer lock. It also dies with the process, however the process dies. */
 export interface Lock {
   readonly path: string;
@@ -21,8 +24,9 @@ export interface Lock {
 export async function lockFile(path: string, purpose: string): Promise<Lock> {
   await mkdir(dirname(path), { recursive: true });
   await (await open(path, "a")).close();
-  const lock = (await lockByFlock(path)) ?? (await lockBySocket(path));
-  if (!lock) {
+  const byFlock = await lockByFlock(path);
+  const lock = byFlock === "unavailable" ? await lockBySocket(path) : byFlock;
+  if (lock === "held") {
     const holder = (await readFile(path, "utf8").catch(() => "")).trim();
     throw new StageError(
       "E_LOCKED",
@@ -36,20 +40,20 @@ export async function lockFile(path: string, purpose: string): Promise<Lock> {
   return lock;
 }
 
-/** Undefined: held by another. Null is never given: a missing program falls through to the socket. */
-function lockByFlock(path: string): Promise<Lock | undefined> {
-  return new Promise((resolve, reject) => {
+function lockByFlock(path: string): Promise<Lock | "held" | "unavailable"> {
+  return new Promise((resolve) => {
     // detached: Ctrl-C in a terminal must not take the helper away before we have finished writing.
-    const helper = spawn("flock", ["-n", "-E", "75", path, "sh", "-c", "echo ok; exec cat >/dev/null"], {
-      stdio: ["pipe", "pipe", "ignore"],
-      detached: true,
-    });
+    const helper = spawn(
+      "flock",
+      ["-n", "-E", String(HELD), path, "sh", "-c", "echo ok; exec cat >/dev/null"],
+      {
+        stdio: ["pipe", "pipe", "ignore"],
+        detached: true,
+      },
+    );
     const exited = new Promise<void>((done) => helper.once("close", () => done()));
-    helper.once("error", () => lockBySocket(path).then(resolve, reject));
-    helper.once("exit", (code) => {
-      if (code === 75) resolve(undefined);
-      else lockBySocket(path).then(resolve, reject);
-    });
+    helper.once("error", () => resolve("unavailable"));
+    helper.once("exit", (code) => resolve(code === HELD ? "held" : "unavailable"));
     helper.stdin.on("error", () => undefined);
     helper.stdout.once("data", () => {
       helper.removeAllListeners("exit");
@@ -67,7 +71,7 @@ function lockByFlock(path: string): Promise<Lock | undefined> {
   });
 }
 
-async function lockBySocket(path: string): Promise<Lock | undefined> {
+async function lockBySocket(path: string): Promise<Lock | "held"> {
   const name = `\0k3-${createHash("sha256")
     .update(await realpath(path))
     .digest("hex")
@@ -76,7 +80,7 @@ async function lockBySocket(path: string): Promise<Lock | undefined> {
     const server = createServer();
     server.unref();
     server.once("error", (error: NodeJS.ErrnoException) => {
-      if (error.code === "EADDRINUSE") resolve(undefined);
+      if (error.code === "EADDRINUSE") resolve("held");
       else reject(error);
     });
     server.listen(name, () => {

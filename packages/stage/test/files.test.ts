@@ -1,0 +1,128 @@
+import { spawn } from "node:child_process";
+import { mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import {
+  lockFile,
+  parseSnapshot,
+  readSnapshot,
+  requireSpace,
+  StageError,
+  selectedFiles,
+  snapshotPath,
+  toStageError,
+  writeFileAtomically,
+} from "../src/index.ts";
+
+let dir: string;
+beforeAll(async () => {
+  dir = await mkdtemp(join(tmpdir(), "k3-files-"));
+});
+afterAll(() => rm(dir, { recursive: true, force: true }));
+
+describe("writeFileAtomically", () => {
+  it("replaces the content and leaves nothing else behind", async () => {
+    const path = join(dir, "atomic", "file");
+    await expect(writeFileAtomically(path, "x")).rejects.toMatchObject({ code: "ENOENT" });
+    const flat = join(dir, "flat");
+    await writeFileAtomically(flat, "old");
+    await writeFileAtomically(flat, "new");
+    expect(await readFile(flat, "utf8")).toBe("new");
+    expect((await readdir(dir)).filter((name) => name.endsWith(".tmp"))).toEqual([]);
+  });
+});
+
+describe("lockFile", () => {
+  it("lets one in, names the holder to the next, and opens again after release", async () => {
+    const path = join(dir, "lock-a");
+    const lock = await lockFile(path, "packing");
+    const refused = await lockFile(path, "other").catch((error: unknown) => error);
+    expect(refused).toBeInstanceOf(StageError);
+    expect(refused).toMatchObject({ code: "E_LOCKED", exit: 7 });
+    expect(String(refused)).toContain(`pid ${process.pid}, packing`);
+    await lock.release();
+    await (await lockFile(path, "again")).release();
+  });
+
+  it("dies with its process", async () => {
+    const path = join(dir, "lock-b");
+    const child = spawn(process.execPath, [join(import.meta.dirname, "children/hold-lock.mjs"), path], {
+      stdio: ["ignore", "pipe", "inherit"],
+    });
+    await new Promise((held) => child.stdout.once("data", held));
+    await expect(lockFile(path, "me")).rejects.toMatchObject({ code: "E_LOCKED" });
+    child.kill("SIGKILL");
+    await new Promise((gone) => child.once("close", gone));
+    // The kernel closes the dead process's pipe at once; its helper needs a moment to notice.
+    for (let attempt = 0; ; attempt++) {
+      const lock = await lockFile(path, "me").catch((error: unknown) => error);
+      if (!(lock instanceof Error)) {
+        await (lock as { release(): Promise<void> }).release();
+        break;
+      }
+      expect(attempt).toBeLessThan(100);
+      await new Promise((wait) => setTimeout(wait, 50));
+    }
+  });
+});
+
+describe("the snapshot manifest", () => {
+  const snapshot = {
+    format: "k3-snapshot",
+    version: 1,
+    endpoint: "https://huggingface.co",
+    repo: "a/b",
+    revision: "0123456789".repeat(4),
+    files: [
+      { path: "config.json", size: 2, gitSha1: "9e26dfeeb6e641a33dae4961196235bdb965b21b" },
+      { path: "model.safetensors", size: 10, sha256: "a".repeat(64) },
+    ],
+    selected: ["config.json"],
+  };
+
+  it("is read back, and tells which files were asked for", () => {
+    expect(selectedFiles(parseSnapshot(JSON.stringify(snapshot), "here")).map((file) => file.path)).toEqual([
+      "config.json",
+    ]);
+  });
+
+  it.each([
+    ["a ref in place of a commit", { ...snapshot, revision: "main" }],
+    ["an unknown field", { ...snapshot, extra: 1 }],
+    ["a negative size", { ...snapshot, files: [{ path: "x", size: -1 }] }],
+    ["a future version", { ...snapshot, version: 2 }],
+    ["no JSON", "{"],
+  ])("refuses %s with E_DATA and the place", (_, value) => {
+    const text = typeof value === "string" ? value : JSON.stringify(value);
+    expect(() => parseSnapshot(text, "DIR/snapshot.json")).toThrowError(
+      expect.objectContaining({ code: "E_DATA", message: expect.stringContaining("DIR/snapshot.json") }),
+    );
+  });
+
+  it("is optional: a directory made by hand has none", async () => {
+    expect(await readSnapshot(dir)).toBeUndefined();
+    expect(snapshotPath("/m")).toBe("/m/.cache/k3/snapshot.json");
+  });
+});
+
+describe("errors", () => {
+  it("keep their meaning when they come from the system", async () => {
+    expect(toStageError(Object.assign(new Error("full"), { code: "ENOSPC" }))).toMatchObject({
+      code: "E_SPACE",
+      exit: 5,
+    });
+    const missing = await readFile(join(dir, "none")).catch(toStageError);
+    expect(missing).toMatchObject({ code: "E_DATA", exit: 3 });
+    expect(toStageError(new DOMException("stop", "AbortError"))).toMatchObject({ exit: 130 });
+    expect(toStageError(new TypeError("oops"))).toMatchObject({ code: "E_DEFECT", exit: 1 });
+  });
+
+  it("name both numbers when the disk is too small", async () => {
+    await writeFile(join(dir, "f"), "");
+    await expect(requireSpace(dir, 2 ** 60, "the download")).rejects.toMatchObject({
+      exit: 5,
+      details: { needed: 2 ** 60, available: expect.any(Number) },
+    });
+  });
+});
