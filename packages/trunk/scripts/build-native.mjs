@@ -9,7 +9,9 @@ import { fileURLToPath } from "node:url";
 /** Configures and builds `packageDir/CMakeLists.txt` into `packageDir/build` (or `build-<sanitizers>`). */
 export function buildNative(packageDir) {
   const require = createRequire(resolve(packageDir, "package.json"));
-  const includes = [require("node-api-headers").include_dir, require("node-addon-api").include_dir].map((dir) => resolve(dir));
+  const includes = [require("node-api-headers").include_dir, require("node-addon-api").include_dir].map(
+    (dir) => resolve(dir),
+  );
   const sanitize = process.env.K3_SANITIZE ?? "";
   const build = resolve(packageDir, sanitize ? `build-${sanitize.replaceAll(",", "-")}` : "build");
   const trunk = resolve(dirname(fileURLToPath(import.meta.url)), "..");
@@ -26,7 +28,9 @@ export function buildNative(packageDir) {
 function run(command, args) {
   const result = spawnSync(command, args, { stdio: "inherit" });
   if (result.error?.code === "ENOENT") {
-    console.error(`${command} is not installed. The native parts of k3 need CMake 3.20 or later and a C++20 compiler.`);
+    console.error(
+      `${command} is not installed. The native parts of k3 need CMake 3.20 or later and a C++20 compiler.`,
+    );
     console.error("On Debian or Ubuntu: apt-get install cmake g++");
     process.exit(2);
   }
