@@ -61,6 +61,10 @@ void sigmoid(const float* x, size_t n, float* out) {
   map(x, n, out, [](F v) { return sigmoid_of(v); });
 }
 
+void tanh(const float* x, size_t n, float* out) {
+  map(x, n, out, [](F v) { return tanh_of(v); });
+}
+
 void silu(const float* x, size_t n, float* out) {
   map(x, n, out, [](F v) { return v * sigmoid_of(v); });
 }

@@ -63,6 +63,7 @@ struct Kernels {
   void (*axpy)(float a, const float* x, size_t n, float* y);  // y = fma(a, x, y)
   void (*exp)(const float* x, size_t n, float* out);
   void (*sigmoid)(const float* x, size_t n, float* out);
+  void (*tanh)(const float* x, size_t n, float* out);
   void (*silu)(const float* x, size_t n, float* out);                                 // x * sigmoid(x)
   void (*multiply_sigmoid)(const float* x, const float* gate, size_t n, float* out);  // x * sigmoid(gate)
   // [beta * tanh(g / beta) * sigmoid(g)] * [linear_beta * tanh(u / linear_beta)]

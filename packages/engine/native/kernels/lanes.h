@@ -1,4 +1,5 @@
-// Sums over 32 lanes. Included after a vector_*.h.
+// Sums over 32 lanes. Included after a vector_*.h, which has sum_lanes: lane l += lane l + 16, then 8, 4,
+// 2, 1.
 #pragma once
 
 namespace k3 {
@@ -6,25 +7,6 @@ namespace {
 
 constexpr size_t kLanes = 32;
 constexpr size_t kParts = kLanes / kWidth;  // vectors that hold the lanes, in order
-
-// lane l += lane l + 16, then 8, 4, 2, 1.
-inline float sum_lanes(const F (&part)[kParts]) {
-  if constexpr (kWidth == 16) {
-#ifdef __AVX512F__
-    return sum_of_4(fold_8(fold_16(part[0] + part[1])));
-#endif
-  } else if constexpr (kWidth == 8) {
-#ifdef __AVX2__
-    return sum_of_4(fold_8((part[0] + part[2]) + (part[1] + part[3])));
-#endif
-  } else {
-    float lanes[kLanes];
-    std::memcpy(lanes, part, sizeof lanes);
-    for (size_t half = kLanes / 2; half; half /= 2)
-      for (size_t l = 0; l < half; l++) lanes[l] += lanes[l + half];
-    return lanes[0];
-  }
-}
 
 float dot(const float* a, const float* b, size_t n) {
   F part[kParts] = {};

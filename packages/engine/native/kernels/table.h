@@ -25,6 +25,7 @@ constexpr Kernels table_named(const char* name) {
       .axpy = axpy,
       .exp = exp,
       .sigmoid = sigmoid,
+      .tanh = tanh,
       .silu = silu,
       .multiply_sigmoid = multiply_sigmoid,
       .situ_glu = situ_glu,

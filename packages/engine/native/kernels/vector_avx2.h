@@ -49,5 +49,9 @@ inline __m128 fold_8(__m256 v) {
   return _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
 }
 
+inline float sum_lanes(const F (&part)[4]) {
+  return sum_of_4(fold_8((part[0] + part[2]) + (part[1] + part[3])));
+}
+
 }  // namespace
 }  // namespace k3

@@ -52,5 +52,9 @@ inline __m256 fold_16(__m512 v) {
   return _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
 }
 
+inline float sum_lanes(const F (&part)[2]) {
+  return sum_of_4(fold_8(fold_16(part[0] + part[1])));
+}
+
 }  // namespace
 }  // namespace k3

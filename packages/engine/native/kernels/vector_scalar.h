@@ -40,5 +40,13 @@ inline F widen(const uint16_t* p) {
   return float_of(static_cast<I>(static_cast<uint32_t>(v) << 16));
 }
 
+inline float sum_lanes(const F (&part)[32]) {
+  float lanes[32];
+  std::memcpy(lanes, part, sizeof lanes);
+  for (size_t half = 16; half; half /= 2)
+    for (size_t l = 0; l < half; l++) lanes[l] += lanes[l + half];
+  return lanes[0];
+}
+
 }  // namespace
 }  // namespace k3
