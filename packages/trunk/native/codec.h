@@ -1,8 +1,9 @@
-// The lossless bf16 codec of the trunk, and the CRC-32 that guards its blocks. docs/trunk-format.md has the format.
+// The lossless bf16 codec of the trunk, and the CRC-32 that guards its blocks. docs/trunk-format.md has the
+// format.
 //
-// A block is coded as a whole and decoded in chunks of kChunkValues values, so that a worker can decode just the tile
-// that it multiplies next. All instruction sets give the same bytes. Nothing here allocates, throws or keeps state
-// (but for the choice of the instruction set); every function may be called from any thread.
+// A block is coded as a whole and decoded in chunks of kChunkValues values, so that a worker can decode just
+// the tile that it multiplies next. All instruction sets give the same bytes. Nothing here allocates, throws
+// or keeps state (but for the choice of the instruction set); every function may be called from any thread.
 #pragma once
 
 #include <cstddef>
@@ -39,28 +40,30 @@ struct BlockView {
   uint8_t dictionary[kLevels][4] = {};     // per level: three exponents; the fourth is not used
 };
 
-// Checks every length, offset and count of a coded block of `stored_bytes` that must decode to `raw_bytes`. False when
-// it is damaged. After true, decode can neither read nor write out of bounds, whatever the remaining bytes are.
+// Checks every length, offset and count of a coded block of `stored_bytes` that must decode to `raw_bytes`.
+// False when it is damaged. After true, decode can neither read nor write out of bounds, whatever the
+// remaining bytes are.
 bool parse_block(const uint8_t* stored, size_t stored_bytes, size_t raw_bytes, BlockView* view);
 
-// Decodes chunks first_chunk .. first_chunk + chunk_count - 1 to out, which gets exactly their values: kChunkValues
-// each, fewer for the last chunk of the block. `out` needs no alignment (64 bytes is best). False when the codes of a
-// chunk contradict its counts (a damaged block); out is then filled with something harmless.
+// Decodes chunks first_chunk .. first_chunk + chunk_count - 1 to out, which gets exactly their values:
+// kChunkValues each, fewer for the last chunk of the block. `out` needs no alignment (64 bytes is best).
+// False when the codes of a chunk contradict its counts (a damaged block); out is then filled with something
+// harmless.
 bool decode(const BlockView& view, size_t first_chunk, size_t chunk_count, uint16_t* out);
 
 // The most bytes that encode can give for a block of raw_bytes, and thus what its output buffer must hold.
 size_t encode_bound(size_t raw_bytes);
 
-// Codes a block of raw_bytes / 2 bf16 values (raw_bytes is even, `raw` needs no alignment) to `out`, which has
-// encode_bound(raw_bytes) bytes. Returns the stored size, or 0 when it would not be smaller than raw_bytes (store the
-// block raw then). Deterministic: the same on every machine.
+// Codes a block of raw_bytes / 2 bf16 values (raw_bytes is even, `raw` needs no alignment) to `out`, which
+// has encode_bound(raw_bytes) bytes. Returns the stored size, or 0 when it would not be smaller than
+// raw_bytes (store the block raw then). Deterministic: the same on every machine.
 size_t encode(const uint8_t* raw, size_t raw_bytes, uint8_t* out);
 
 // CRC-32 of zlib (reflected 0x04C11DB7); `seed` is the checksum of what came before.
 uint32_t crc32(const void* data, size_t bytes, uint32_t seed = 0);
 
-// The instruction set in use: "scalar", "avx2" or "avx512" (F, BW, VL, VBMI, VBMI2), the best that the processor has,
-// or the one that the environment variable K3_ISA names at first use.
+// The instruction set in use: "scalar", "avx2" or "avx512" (F, BW, VL, VBMI, VBMI2), the best that the
+// processor has, or the one that the environment variable K3_ISA names at first use.
 const char* isa();
 
 // True when this build and this processor can run it.

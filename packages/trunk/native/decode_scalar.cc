@@ -1,0 +1,49 @@
+// The decoding kernel in plain C++: the definition that the vector kernels must agree with, and the fallback.
+#include <cstring>
+
+#include "codec_format.h"
+
+namespace k3::codec {
+namespace {
+
+// Exponents of one level: those in its dictionary, and in the places of the others the next of `others`.
+// Gives the number of others, counting only real values.
+size_t expand(const uint8_t* codes, size_t values, const uint8_t dictionary[4], const uint8_t* others,
+              uint8_t* out) {
+  size_t taken = 0;
+  for (size_t group = 0; group * kGroupValues < values; ++group) {
+    const uint8_t* c = codes + group * kGroupCodeBytes;
+    uint8_t* o = out + group * kGroupValues;
+    for (size_t quarter = 0; quarter < 4; ++quarter) {
+      for (size_t j = 0; j < kGroupCodeBytes; ++j) {
+        const uint8_t code = (c[j] >> (2 * quarter)) & 3;
+        const uint8_t other = others[taken < kChunkValues ? taken : 0];
+        o[quarter * kGroupCodeBytes + j] = code == kOther ? other : dictionary[code];
+        taken += code == kOther;
+      }
+    }
+  }
+  return taken;
+}
+
+}  // namespace
+
+bool decode_chunk_scalar(const Chunk& chunk, Scratch* scratch, uint16_t* out) {
+  uint8_t* plain = scratch->level[2].bytes;
+  uint8_t* third = scratch->level[1].bytes;
+  uint8_t* second = scratch->level[0].bytes;
+  std::memcpy(plain, chunk.plain, chunk.counts[2]);
+  const size_t plain_taken = expand(chunk.codes[2], chunk.counts[1], chunk.dictionary[2], plain, third);
+  const size_t third_taken = expand(chunk.codes[1], chunk.counts[0], chunk.dictionary[1], third, second);
+  LevelBuffer exponents;
+  const size_t second_taken =
+      expand(chunk.codes[0], chunk.values, chunk.dictionary[0], second, exponents.bytes);
+  const size_t padded = round_up(chunk.values, kGroupValues);
+  for (size_t i = 0; i < padded; ++i) {
+    const unsigned rotated = unsigned{exponents.bytes[i]} << 8 | chunk.sign_mantissa[i];
+    out[i] = static_cast<uint16_t>(rotated >> 1 | rotated << 15);
+  }
+  return plain_taken == chunk.counts[2] && third_taken == chunk.counts[1] && second_taken == chunk.counts[0];
+}
+
+}  // namespace k3::codec
