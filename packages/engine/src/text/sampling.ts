@@ -1,0 +1,208 @@
+import { randomBytes } from "node:crypto";
+import { StageError } from "@k3/stage";
+import { exp, ln } from "./float64-math.ts";
+import { SplitMix64 } from "./split-mix.ts";
+
+export interface SamplerOptions {
+  /** 0 (default): the token with the greatest logit, the lowest id among equals. Otherwise logits are divided by it. */
+  readonly temperature?: number | undefined;
+  /** Draw from the fewest tokens whose probabilities reach this sum, in (0, 1]. Default 1: all. */
+  readonly topP?: number | undefined;
+  /** Draw only tokens at least this many times as probable as the most probable one, in [0, 1]. Default 0: all. */
+  readonly minP?: number | undefined;
+  /** Logits of tokens of the history are divided by it where positive, multiplied where negative; greater than 0. Default 1. */
+  readonly repeatPenalty?: number | undefined;
+  /** An integer from 0 to 2^64 - 1 (a number up to 2^53 - 1). Default: random; `Sampler.seed` tells which. */
+  readonly seed?: number | bigint | undefined;
+}
+
+export interface TokenLogprob {
+  readonly id: number;
+  /** Natural logarithm of the model's own probability: before penalty, temperature and truncation. */
+  readonly logprob: number;
+}
+
+export interface Sampler {
+  readonly seed: bigint;
+  /**
+   * Chooses the next token. `logits` has one value per vocabulary entry and is not changed; `history` are the ids so far, for the
+   * penalty. Throws E_DATA for logits without a finite greatest value, E_USAGE for ids of the history outside of them.
+   */
+  next(logits: Float32Array, history: readonly number[]): TokenLogprob;
+  /** The state of the generator, 16 hexadecimal digits; it changes with every draw (never at temperature 0). */
+  saveState(): string;
+  /** Goes on from a saved state. Throws E_USAGE when it is none. */
+  restoreState(state: string): void;
+}
+
+/**
+ * Makes a sampler. All arithmetic is float64 in the order of ids, with exp and ln of our own, so that equal logits, options and seed
+ * give equal tokens on every machine. In order: repeat penalty, temperature, min-p, top-p (over what min-p left), one draw of
+ * SplitMix64 per token. Throws E_USAGE for values out of range.
+ */
+export function createSampler(options: SamplerOptions = {}): Sampler {
+  const { temperature = 0, topP = 1, minP = 0, repeatPenalty = 1 } = options;
+  requireRange("temperature", temperature, temperature >= 0, "a number of at least 0");
+  requireRange("topP", topP, topP > 0 && topP <= 1, "greater than 0 and at most 1");
+  requireRange("minP", minP, minP >= 0 && minP <= 1, "from 0 to 1");
+  requireRange("repeatPenalty", repeatPenalty, repeatPenalty > 0, "greater than 0");
+  const seed = checkedSeed(options.seed);
+  const generator = new SplitMix64(seed);
+  return {
+    seed,
+    next(logits, history) {
+      const adjusted = repeatPenalty === 1 ? logits : penalised(logits, history, repeatPenalty);
+      const best = argmax(adjusted);
+      const id =
+        temperature === 0
+          ? best
+          : draw(adjusted, adjusted[best]!, { temperature, topP, minP }, generator.uniform());
+      return { id, logprob: logits[id]! - logSumExp(logits) };
+    },
+    saveState: () => generator.save(),
+    restoreState: (state) => generator.restore(state),
+  };
+}
+
+/**
+ * The k most probable tokens under the model, in descending order, the lowest id first among equals.
+ * Throws E_USAGE unless k is an integer from 1 to logits.length; E_DATA as Sampler.next.
+ */
+export function topLogprobs(logits: Float32Array, k: number): TokenLogprob[] {
+  if (!Number.isInteger(k) || k < 1 || k > logits.length) {
+    throw new StageError(
+      "E_USAGE",
+      `logprobs of ${k} tokens were asked for; from 1 to ${logits.length} are possible`,
+    );
+  }
+  const normaliser = logSumExp(logits);
+  const descending = descendingWeights(logits);
+  const top: TokenLogprob[] = [];
+  while (top.length < k) {
+    const id = descending.next()!;
+    top.push({ id, logprob: logits[id]! - normaliser });
+  }
+  return top;
+}
+
+function draw(
+  logits: Float32Array | Float64Array,
+  greatest: number,
+  options: { temperature: number; topP: number; minP: number },
+  uniform: number,
+): number {
+  const weights = new Float64Array(logits.length);
+  let total = 0;
+  for (let id = 0; id < logits.length; id++) {
+    // Relative to the most probable token, whose weight is 1.
+    const weight = exp((logits[id]! - greatest) / options.temperature);
+    if (weight < options.minP) continue;
+    weights[id] = weight;
+    total += weight;
+  }
+  const descending = descendingWeights(weights);
+  const nucleus: number[] = [];
+  const cumulative: number[] = [];
+  const wanted = options.topP * total;
+  let sum = 0;
+  // Without top-p the draw itself says how far to go; with it the whole nucleus must be known first.
+  const enough = options.topP < 1 ? () => sum >= wanted : () => sum > uniform * total;
+  while (nucleus.length === 0 || !enough()) {
+    const id = descending.next();
+    if (id === null || weights[id] === 0) break;
+    sum += weights[id]!;
+    nucleus.push(id);
+    cumulative.push(sum);
+  }
+  const target = uniform * (options.topP < 1 ? sum : total);
+  const found = cumulative.findIndex((reached) => reached > target);
+  // Rounding can leave the target at the very end; the last candidate is meant then.
+  return nucleus[found < 0 ? nucleus.length - 1 : found]!;
+}
+
+/** Yields indices by descending value, ascending index among equals, from a heap: the first few of 163,840 cost little more than one pass. */
+function descendingWeights(values: Float32Array | Float64Array): { next(): number | null } {
+  const heap = new Int32Array(values.length);
+  for (let id = 0; id < heap.length; id++) heap[id] = id;
+  let size = heap.length;
+  const before = (a: number, b: number): boolean =>
+    values[a]! > values[b]! || (values[a] === values[b] && a < b);
+  const sink = (start: number): void => {
+    const moved = heap[start]!;
+    let at = start;
+    for (;;) {
+      let child = 2 * at + 1;
+      if (child >= size) break;
+      if (child + 1 < size && before(heap[child + 1]!, heap[child]!)) child += 1;
+      if (!before(heap[child]!, moved)) break;
+      heap[at] = heap[child]!;
+      at = child;
+    }
+    heap[at] = moved;
+  };
+  for (let at = (size >> 1) - 1; at >= 0; at--) sink(at);
+  return {
+    next() {
+      if (size === 0) return null;
+      const top = heap[0]!;
+      heap[0] = heap[--size]!;
+      if (size > 0) sink(0);
+      return top;
+    },
+  };
+}
+
+function penalised(logits: Float32Array, history: readonly number[], penalty: number): Float64Array {
+  const adjusted = Float64Array.from(logits);
+  for (const id of new Set(history)) {
+    const logit = adjusted[id];
+    if (logit === undefined) {
+      throw new StageError("E_USAGE", `id ${id} of the history is not one of the ${logits.length} logits`);
+    }
+    adjusted[id] = logit > 0 ? logit / penalty : logit * penalty;
+  }
+  return adjusted;
+}
+
+/** The index of the greatest value, the lowest among equals. Throws E_DATA for NaN, and when the greatest value is not finite. */
+function argmax(logits: Float32Array | Float64Array): number {
+  let best = 0;
+  for (let id = 0; id < logits.length; id++) {
+    const logit = logits[id]!;
+    if (logit > logits[best]!) best = id;
+    else if (Number.isNaN(logit)) throw badLogits(`logit ${id} is not a number`);
+  }
+  if (!Number.isFinite(logits[best]))
+    throw badLogits(`the greatest of ${logits.length} logits is ${logits[best]}`);
+  return best;
+}
+
+/** ln of the sum of e^logit, from the greatest logit on, added in the order of ids. */
+function logSumExp(logits: Float32Array): number {
+  const greatest = logits[argmax(logits)]!;
+  let sum = 0;
+  for (let id = 0; id < logits.length; id++) sum += exp(logits[id]! - greatest);
+  return greatest + ln(sum);
+}
+
+function badLogits(what: string): StageError {
+  return new StageError("E_DATA", `${what}; no token can be chosen`, {
+    hint: "damaged weights are the usual cause: verify the checkpoint (k3 verify)",
+  });
+}
+
+function requireRange(name: string, value: number, holds: boolean, what: string): void {
+  if (typeof value === "number" && Number.isFinite(value) && holds) return;
+  throw new StageError("E_USAGE", `${name} is ${value}; it must be ${what}`);
+}
+
+function checkedSeed(seed: number | bigint | undefined): bigint {
+  if (seed === undefined) return randomBytes(8).readBigUInt64LE();
+  if (typeof seed === "bigint" ? seed >= 0n && seed < 1n << 64n : Number.isSafeInteger(seed) && seed >= 0) {
+    return BigInt(seed);
+  }
+  throw new StageError(
+    "E_USAGE",
+    `seed is ${seed}; it must be an integer from 0 to 2^64 - 1 (2^53 - 1 as a number)`,
+  );
+}
