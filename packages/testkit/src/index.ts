@@ -1,3 +1,4 @@
+export { type Needed, python, sharedDir, title, withTempDir } from "./environment.ts";
 export { type BlackHole, startBlackHole } from "./hub/black-hole.ts";
 export {
   bytesFile,
@@ -17,3 +18,19 @@ export { type Commit, Repository, type RepositoryOptions } from "./hub/repositor
 export { type ServeDirectoryOptions, serveDirectory } from "./hub/serve-directory.ts";
 export type { Signing } from "./hub/signed-url.ts";
 export { Random } from "./random.ts";
+export type { Routing } from "./reference/feed-forward.ts";
+export {
+  type Generation,
+  leading,
+  ReferenceModel,
+  type ReferenceOptions,
+  referenceForward,
+} from "./reference/model.ts";
+export {
+  decodeMxfp4,
+  type RawTensor,
+  RawWeights,
+  readShard,
+  readWeights,
+  type Weights,
+} from "./reference/weights.ts";
