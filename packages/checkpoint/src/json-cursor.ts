@@ -145,9 +145,9 @@ export class JsonCursor {
 
   /** Text of a byte range for a message: at most 200 bytes of it. */
   text(start: number, end: number): string {
-    const most = Math.min(end, start + 200);
+    const most = Math.min(end, start + 200, this.bytes.length);
     const text = Buffer.from(this.bytes.buffer, this.bytes.byteOffset + start, most - start).toString("utf8");
-    return most < end ? `${text}...` : text;
+    return most < Math.min(end, this.bytes.length) ? `${text}...` : text;
   }
 
   #word(word: string): void {
