@@ -1,3 +1,4 @@
+export { BytePairs } from "./byte-pairs.ts";
 export { type Needed, python, sharedDir, title, withTempDir } from "./environment.ts";
 export { type BlackHole, startBlackHole } from "./hub/black-hole.ts";
 export {
@@ -17,6 +18,18 @@ export type { Bucket, RateLimit } from "./hub/rate.ts";
 export { type Commit, Repository, type RepositoryOptions } from "./hub/repository.ts";
 export { type ServeDirectoryOptions, serveDirectory } from "./hub/serve-directory.ts";
 export type { Signing } from "./hub/signed-url.ts";
+export { END_OF_MESSAGE, SPECIALS as MINIATURE_SPECIALS } from "./miniature/architecture.ts";
+export { type Miniature, type MiniatureOptions, makeMiniature } from "./miniature/make.ts";
+export { miniatureSamples, miniatureVocabulary, type Sample } from "./miniature/samples.ts";
+export {
+  type Conversation,
+  type Message,
+  MINIATURE_CONVERSATIONS,
+  MINIATURE_SENTENCES,
+  MINIATURE_TOOLS,
+  type Sentence,
+  type ToolCall,
+} from "./miniature/sentences.ts";
 export { Random } from "./random.ts";
 export type { Routing } from "./reference/feed-forward.ts";
 export {

@@ -6,6 +6,7 @@ export type Rows = Float64Array[];
 
 const LN2_HIGH = 0.6931471803691238;
 const LN2_LOW = 1.9082149292705877e-10;
+const RECIPROCALS = Float64Array.from({ length: 18 }, (_, n) => 1 / n);
 const powerOfTwo = new Float64Array(1);
 const powerWords = new Int32Array(powerOfTwo.buffer);
 
@@ -24,7 +25,7 @@ export function exp(x: number): number {
   const k = Math.round(x / Math.LN2);
   const r = x - k * LN2_HIGH - k * LN2_LOW;
   let sum = 1;
-  for (let n = 17; n >= 1; n--) sum = 1 + (r / n) * sum;
+  for (let n = 17; n >= 1; n--) sum = 1 + r * RECIPROCALS[n]! * sum;
   // Two steps, because 2^k itself may be below the smallest normal number.
   const half = Math.trunc(k / 2);
   return sum * exp2Integer(half) * exp2Integer(k - half);
