@@ -1,0 +1,337 @@
+// The seam to JavaScript: two classes, NativeEngine and NativeState. Passes run on the engine's own thread; their
+// promises are settled through a thread-safe function. See src/native.ts for the types.
+#include <napi.h>
+
+#include <cstring>
+
+#include "codec.h"
+#include "engine.h"
+#include "options.h"
+
+namespace k3 {
+namespace {
+
+struct Instance {
+  Napi::FunctionReference engine, state;
+};
+
+Napi::Object error_object(Napi::Env env, const Error& error) {
+  Napi::Object object = Napi::Error::New(env, error.message).Value();
+  object.Set("code", error.code);
+  if (!error.hint.empty()) object.Set("hint", error.hint);
+  return object;
+}
+
+void throw_error(Napi::Env env, const Error& error) {
+  Napi::Error(env, error_object(env, error)).ThrowAsJavaScriptException();
+}
+
+class NativeState : public Napi::ObjectWrap<NativeState> {
+ public:
+  static Napi::Function define(Napi::Env env) {
+    return DefineClass(env, "NativeState",
+                       {InstanceAccessor<&NativeState::position>("position"),
+                        InstanceAccessor<&NativeState::capacity>("capacity"),
+                        InstanceAccessor<&NativeState::broken>("broken"),
+                        InstanceAccessor<&NativeState::bytes>("bytes"),
+                        InstanceMethod<&NativeState::set_position>("setPosition"),
+                        InstanceMethod<&NativeState::serialize>("serialize"),
+                        InstanceMethod<&NativeState::deserialize>("deserialize"),
+                        InstanceMethod<&NativeState::free>("free")});
+  }
+  explicit NativeState(const Napi::CallbackInfo& info) : Napi::ObjectWrap<NativeState>(info) {}
+  std::shared_ptr<SessionState> state;
+
+ private:
+  Napi::Value position(const Napi::CallbackInfo& info) { return number(info, state ? state->position : 0); }
+  Napi::Value capacity(const Napi::CallbackInfo& info) { return number(info, state ? state->capacity : 0); }
+  Napi::Value broken(const Napi::CallbackInfo& info) { return Napi::Boolean::New(info.Env(), !state || state->broken); }
+  Napi::Value bytes(const Napi::CallbackInfo& info) { return number(info, state ? state->serialized_bytes() : 0); }
+  static Napi::Value number(const Napi::CallbackInfo& info, uint64_t n) {
+    return Napi::Number::New(info.Env(), static_cast<double>(n));
+  }
+  // Empties the state and says how many positions deserialize() will fill.
+  Napi::Value set_position(const Napi::CallbackInfo& info) {
+    const double at = info[0].IsNumber() ? info[0].As<Napi::Number>().DoubleValue() : -1;
+    const bool good = state && at >= 0 && at <= state->capacity;
+    if (good) {
+      state->clear();
+      state->position = static_cast<uint32_t>(at);
+    }
+    return Napi::Boolean::New(info.Env(), good);
+  }
+  template <typename F>
+  Napi::Value transfer(const Napi::CallbackInfo& info, F&& f) {
+    const double offset = info[0].IsNumber() ? info[0].As<Napi::Number>().DoubleValue() : -1;
+    bool good = state && offset >= 0 && info[1].IsTypedArray();
+    if (good) {
+      auto array = info[1].As<Napi::TypedArray>();
+      uint8_t* data = static_cast<uint8_t*>(array.ArrayBuffer().Data()) + array.ByteOffset();
+      good = f(static_cast<uint64_t>(offset), array.ByteLength(), data);
+    }
+    return Napi::Boolean::New(info.Env(), good);
+  }
+  Napi::Value serialize(const Napi::CallbackInfo& info) {
+    return transfer(info, [&](uint64_t at, uint64_t n, uint8_t* data) { return state->serialize(at, n, data); });
+  }
+  Napi::Value deserialize(const Napi::CallbackInfo& info) {
+    return transfer(info, [&](uint64_t at, uint64_t n, uint8_t* data) { return state->deserialize(at, n, data); });
+  }
+  void free(const Napi::CallbackInfo&) { state.reset(); }
+};
+
+// A job that has run, on its way back to JavaScript.
+struct Done {
+  Napi::Promise::Deferred deferred;
+  Napi::ObjectReference keep;  // the engine's object, alive while it works
+  Error error;
+  bool has_result = false;
+  PassResult result;
+};
+
+template <typename Array, typename T>
+Array to_array(Napi::Env env, const std::vector<T>& values) {
+  Array array = Array::New(env, values.size());
+  if (!values.empty()) std::memcpy(array.Data(), values.data(), values.size() * sizeof(T));
+  return array;
+}
+
+void settle(Napi::Env env, Done* done) {
+  Napi::HandleScope scope(env);
+  if (done->error) {
+    done->deferred.Reject(error_object(env, done->error));
+  } else if (done->has_result) {
+    Napi::Object object = Napi::Object::New(env);
+    object.Set("logits", to_array<Napi::Float32Array>(env, done->result.logits));
+    object.Set("experts", to_array<Napi::Uint16Array>(env, done->result.experts));
+    object.Set("layerMax", to_array<Napi::Float32Array>(env, done->result.layer_max));
+    done->deferred.Resolve(object);
+  } else {
+    done->deferred.Resolve(env.Undefined());
+  }
+}
+
+class NativeEngine : public Napi::ObjectWrap<NativeEngine> {
+ public:
+  static Napi::Function define(Napi::Env env) {
+    return DefineClass(env, "NativeEngine",
+                       {InstanceMethod<&NativeEngine::forward>("forward"), InstanceMethod<&NativeEngine::copy>("copy"),
+                        InstanceMethod<&NativeEngine::create_state>("createState"),
+                        InstanceMethod<&NativeEngine::interrupt>("interrupt"),
+                        InstanceMethod<&NativeEngine::stats>("stats"), InstanceMethod<&NativeEngine::close>("close")});
+  }
+
+  explicit NativeEngine(const Napi::CallbackInfo& info) : Napi::ObjectWrap<NativeEngine>(info) {
+    const Napi::Env env = info.Env();
+    if (!info[0].IsObject() || !info[1].IsObject()) {
+      throw_error(env, {"E_DEFECT", "NativeEngine needs a model and options", ""});
+      return;
+    }
+    Weights weights;
+    ExpertTable experts;
+    EngineOptions options;
+    Error error = read_model(info[0].As<Napi::Object>(), &weights, &experts, &options.files, &options.embedding);
+    if (!error) error = read_options(info[1].As<Napi::Object>(), &options);
+    if (error) {
+      throw_error(env, error);
+      return;
+    }
+    engine_ = std::make_unique<Engine>(std::move(weights), std::move(experts), std::move(options));
+    if (Error failed = engine_->open()) {
+      engine_.reset();
+      throw_error(env, failed);
+      return;
+    }
+    back_ = Napi::ThreadSafeFunction::New(env, Napi::Function::New(env, [](const Napi::CallbackInfo&) {}), "k3 engine", 0, 1);
+    back_.Unref(env);
+    // When the environment ends (a worker thread, process.exit) in mid-step. Hooks run in reverse order: this one before
+    // that of the thread-safe function, which the engine's thread may still call.
+    hook_ = std::make_unique<Hook>(Napi::Env(env).AddCleanupHook(static_cast<void (*)(NativeEngine*)>([](NativeEngine* self) { self->shut(false); }), this));
+  }
+
+  ~NativeEngine() override { shut(true); }
+
+ private:
+  using Hook = Napi::Env::CleanupHook<void (*)(NativeEngine*), NativeEngine>;
+
+  void shut(bool remove_hook) {
+    if (!engine_) return;
+    engine_->close();
+    if (remove_hook) hook_->Remove(Env());
+    back_.Release();
+    engine_.reset();
+  }
+
+  Napi::Value close(const Napi::CallbackInfo& info) {
+    shut(true);
+    return info.Env().Undefined();
+  }
+
+  Napi::Value interrupt(const Napi::CallbackInfo& info) {
+    if (engine_) engine_->step.interrupt();
+    return info.Env().Undefined();
+  }
+
+  Napi::Value create_state(const Napi::CallbackInfo& info) {
+    const Napi::Env env = info.Env();
+    const double capacity = info[0].IsNumber() ? info[0].As<Napi::Number>().DoubleValue() : 0;
+    if (!engine_ || !(capacity >= 1 && capacity <= 1 << 30)) {
+      throw_error(env, {"E_USAGE", "a session needs an open model and room for at least one position", ""});
+      return env.Undefined();
+    }
+    auto state = std::make_shared<SessionState>();
+    if (!state->allocate(engine_->config(), static_cast<uint32_t>(capacity))) {
+      throw_error(env, {"E_MEMORY", "the system refused memory for a session", "ask for a shorter context"});
+      return env.Undefined();
+    }
+    Napi::Object object = env.GetInstanceData<Instance>()->state.New({});
+    NativeState::Unwrap(object)->state = std::move(state);
+    return object;
+  }
+
+  // Runs a job on the engine's thread; gives its promise.
+  template <typename F>
+  Napi::Value run(const Napi::CallbackInfo& info, F&& job) {
+    const Napi::Env env = info.Env();
+    Done* done = new Done{Napi::Promise::Deferred::New(env), Napi::Persistent(Value()), {}, false, {}};
+    const Napi::Value promise = done->deferred.Promise();
+    if (jobs_++ == 0) back_.Ref(env);
+    engine_->post([this, done, job = std::forward<F>(job)]() mutable {
+      job(done);
+      const auto settled = [this](Napi::Env e, Napi::Function, Done* d) {
+        if (e == nullptr) return;  // the environment is ending: nobody waits any more
+        if (--jobs_ == 0 && engine_) back_.Unref(e);
+        settle(e, d);
+        delete d;
+      };
+      back_.NonBlockingCall(done, settled);
+    });
+    return promise;
+  }
+
+  // forward(state, ids, flags): 1 logits of the last token, 2 of all, 4 trace.
+  Napi::Value forward(const Napi::CallbackInfo& info) {
+    const Napi::Env env = info.Env();
+    const auto fail = [&](const Error& error) {
+      throw_error(env, error);
+      return env.Undefined();
+    };
+    if (!engine_) return fail({"E_USAGE", "the model is closed", ""});
+    if (!info[0].IsObject() || !info[1].IsTypedArray() || !info[2].IsNumber() ||
+        info[1].As<Napi::TypedArray>().TypedArrayType() != napi_int32_array ||
+        !info[0].As<Napi::Object>().InstanceOf(env.GetInstanceData<Instance>()->state.Value())) {
+      return fail({"E_DEFECT", "forward needs a state, ids and flags", ""});
+    }
+    const auto state = NativeState::Unwrap(info[0].As<Napi::Object>())->state;
+    const auto array = info[1].As<Napi::Int32Array>();
+    std::vector<int32_t> ids(array.Data(), array.Data() + array.ElementLength());
+    if (!state) return fail({"E_USAGE", "the session is closed", ""});
+    if (state->broken) return fail({"E_USAGE", "the session stopped inside a step and cannot go on", "roll it back"});
+    if (ids.empty() || ids.size() > engine_->options().chunk) return fail({"E_DEFECT", "not a chunk of ids", ""});
+    if (ids.size() > state->capacity - state->position) return fail({"E_USAGE", "the context is full", ""});
+    for (int32_t id : ids) {
+      if (id < 0 || static_cast<uint32_t>(id) >= engine_->config().vocab) {
+        return fail({"E_USAGE", "token id " + std::to_string(id) + " is not in the vocabulary", ""});
+      }
+    }
+    const uint32_t flags = info[2].As<Napi::Number>().Uint32Value();
+    const PassOptions options{(flags & 1) != 0, (flags & 2) != 0, (flags & 4) != 0};
+    if (jobs_ == 0) engine_->step.reset();
+    return run(info, [engine = engine_.get(), state, ids = std::move(ids), options](Done* done) {
+      done->error = engine->forward(ids, *state, options, &done->result);
+      done->has_result = true;
+    });
+  }
+
+  // copy(to, from): the whole state of a session, off the event loop.
+  Napi::Value copy(const Napi::CallbackInfo& info) {
+    const Napi::Env env = info.Env();
+    const Napi::Function kind = env.GetInstanceData<Instance>()->state.Value();
+    if (!engine_ || !info[0].IsObject() || !info[1].IsObject() || !info[0].As<Napi::Object>().InstanceOf(kind) ||
+        !info[1].As<Napi::Object>().InstanceOf(kind)) {
+      throw_error(env, {"E_DEFECT", "copy needs two states", ""});
+      return env.Undefined();
+    }
+    const auto to = NativeState::Unwrap(info[0].As<Napi::Object>())->state;
+    const auto from = NativeState::Unwrap(info[1].As<Napi::Object>())->state;
+    return run(info, [to, from](Done* done) {
+      if (!to || !from || !to->copy_from(*from)) done->error = {"E_USAGE", "the sessions do not fit each other", ""};
+    });
+  }
+
+  Napi::Value stats(const Napi::CallbackInfo& info) {
+    const Napi::Env env = info.Env();
+    Napi::Object out = Napi::Object::New(env);
+    if (!engine_) return out;
+    const Counters& c = engine_->step.counters;
+    const auto set = [&](const char* name, uint64_t n) { out.Set(name, static_cast<double>(n)); };
+    set("layer", c.layer), set("trunkBytes", c.trunk_bytes), set("headBytes", c.head_bytes);
+    set("expertBytes", c.expert_bytes), set("embedBytes", c.embed_bytes), set("waitNs", c.wait_ns);
+    set("retries", c.retries), set("expertsRequested", c.experts_requested);
+    set("expertsResident", c.experts_resident);
+    set("pinnedBytes", engine_->pinned_bytes()), set("pinnedResident", engine_->pinned_resident());
+    set("expertsCached", engine_->experts_resident()), set("bufferedFiles", engine_->buffered_files());
+    out.Set("fastReads", engine_->reads_are_fast());
+    return out;
+  }
+
+  std::unique_ptr<Engine> engine_;
+  Napi::ThreadSafeFunction back_;
+  std::unique_ptr<Hook> hook_;
+  uint32_t jobs_ = 0;
+};
+
+// measure(model, chunk): what the areas would take, without opening anything.
+Napi::Value measure_sizes(const Napi::CallbackInfo& info) {
+  const Napi::Env env = info.Env();
+  if (!info[0].IsObject() || !info[1].IsNumber()) {
+    throw_error(env, {"E_DEFECT", "measure needs a model and a chunk", ""});
+    return env.Undefined();
+  }
+  Weights weights;
+  ExpertTable experts;
+  std::vector<FileSpec> files;
+  Embedding embedding;
+  if (Error error = read_model(info[0].As<Napi::Object>(), &weights, &experts, &files, &embedding)) {
+    throw_error(env, error);
+    return env.Undefined();
+  }
+  const EngineSizes sizes = measure(weights, experts, info[1].As<Napi::Number>().Uint32Value());
+  Napi::Object out = Napi::Object::New(env);
+  const auto set = [&](const char* name, uint64_t n) { out.Set(name, static_cast<double>(n)); };
+  set("activations", sizes.activations), set("perWorker", sizes.per_worker), set("ringSlot", sizes.ring_slot);
+  set("expertSlot", sizes.expert_slot), set("stateFixed", sizes.state_fixed);
+  set("statePosition", sizes.state_position), set("tables", sizes.tables);
+  // What each block takes when it is pinned.
+  Napi::Float64Array pins = Napi::Float64Array::New(env, weights.blocks.size());
+  for (size_t b = 0; b < weights.blocks.size(); ++b) {
+    pins[b] = static_cast<double>(round_up(weights.buffer_bytes(weights.blocks[b]), kPage));
+  }
+  out.Set("blockBytes", pins);
+  return out;
+}
+
+Napi::Value isa_name(const Napi::CallbackInfo& info) {
+  const std::string name = info[0].IsString() ? info[0].As<Napi::String>().Utf8Value() : "";
+  const Kernels* kernels = kernels_for(name.empty() ? nullptr : name.c_str());
+  return kernels ? Napi::Value(Napi::String::New(info.Env(), kernels->name)) : info.Env().Null();
+}
+
+Napi::Object init(Napi::Env env, Napi::Object exports) {
+  auto* instance = new Instance;
+  const Napi::Function engine = NativeEngine::define(env), state = NativeState::define(env);
+  instance->engine = Napi::Persistent(engine);
+  instance->state = Napi::Persistent(state);
+  env.SetInstanceData(instance);
+  exports.Set("NativeEngine", engine);
+  exports.Set("NativeState", state);
+  exports.Set("measure", Napi::Function::New(env, measure_sizes, "measure"));
+  exports.Set("isa", Napi::Function::New(env, isa_name, "isa"));
+  return exports;
+}
+
+}  // namespace
+}  // namespace k3
+
+static Napi::Object Init(Napi::Env env, Napi::Object exports) { return k3::init(env, exports); }
+NODE_API_MODULE(k3, Init)

@@ -1,0 +1,80 @@
+// A model that is open: everything native that belongs to it, and the thread on which its passes run, one at a time.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "forward.h"
+
+namespace k3 {
+
+struct EngineOptions {
+  std::vector<FileSpec> files;
+  Embedding embedding;
+  BlockStream::Options stream;
+  ExpertStore::Options store;
+  uint32_t threads = 1;
+  uint32_t chunk = 1;
+  bool direct = true;
+  const Kernels* kernels = nullptr;
+};
+
+// What the areas of an engine take, for the plan.
+struct EngineSizes {
+  uint64_t activations = 0;      // for a chunk of that many tokens
+  uint64_t per_worker = 0;
+  uint64_t ring_slot = 0;
+  uint64_t expert_slot = 0;
+  uint64_t state_fixed = 0;      // of a session
+  uint64_t state_position = 0;   // of a session, per position
+  uint64_t tables = 0;           // block, segment and expert tables
+};
+EngineSizes measure(const Weights& weights, const ExpertTable& experts, uint32_t chunk);
+
+class Engine {
+ public:
+  Engine(Weights weights, ExpertTable experts, EngineOptions options);
+  ~Engine();
+
+  Error open();
+  // Stops the pass that runs, waits for the thread, and frees all memory but the states.
+  void close();
+  bool closed() const { return closed_; }
+
+  // Jobs run one after the other on the engine's own thread.
+  void post(std::function<void()> job);
+  Error forward(std::span<const int32_t> ids, SessionState& state, const PassOptions& options, PassResult* result);
+
+  Step step;
+  const Config& config() const { return weights_.config; }
+  const EngineOptions& options() const { return options_; }
+  uint64_t pinned_bytes() const { return stream_ ? stream_->pinned_bytes() : 0; }
+  uint64_t pinned_resident() const { return stream_ ? stream_->resident_bytes() : 0; }
+  uint32_t experts_resident() const { return store_ ? store_->resident() : 0; }
+  uint32_t buffered_files() const { return files_ ? files_->buffered_files() : 0; }
+  bool reads_are_fast() const { return files_ && files_->fast(); }
+
+ private:
+  void work();
+
+  Weights weights_;
+  ExpertTable experts_;
+  EngineOptions options_;
+  std::unique_ptr<FileReader> files_;
+  std::unique_ptr<BlockStream> stream_;
+  std::unique_ptr<ExpertStore> store_;
+  std::unique_ptr<ThreadPool> pool_;
+  std::unique_ptr<Forward> forward_;
+  std::thread thread_;
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::deque<std::function<void()>> jobs_;
+  bool quit_ = false;
+  bool closed_ = false;
+};
+
+}  // namespace k3

@@ -1,0 +1,270 @@
+#include "expert_store.h"
+
+#include <chrono>
+#include <cmath>
+
+namespace k3 {
+
+namespace {
+// One read. Several are in flight, so that a disk is kept busy and no read takes long when the step is stopped.
+constexpr size_t kChunk = size_t{1} << 20;
+}  // namespace
+
+uint64_t ExpertTable::bytes() const {
+  uint64_t sum = 0;
+  for (uint64_t part : part_bytes) sum += part;
+  return sum;
+}
+
+Error ExpertTable::check(const std::vector<FileSpec>& specs) const {
+  const size_t count = size_t{layers} * experts * parts;
+  if (parts == 0 || parts > kMaxParts || part_bytes.size() != parts || offsets.size() != count || files.size() != count) {
+    return {"E_DEFECT", "the expert table has a wrong size", ""};
+  }
+  for (size_t i = 0; i < count; ++i) {
+    const uint64_t bytes = part_bytes[i % parts];
+    if (!(offsets[i] >= 0) || offsets[i] > 9e15 || files[i] >= specs.size() || bytes > specs[files[i]].size ||
+        static_cast<uint64_t>(offsets[i]) > specs[files[i]].size - bytes) {
+      return {"E_DEFECT", "a part of expert " + std::to_string(i / parts % experts) + " leaves its file", ""};
+    }
+  }
+  return {};
+}
+
+size_t ExpertStore::slot_bytes(const ExpertTable& table) {
+  // Every part might be a run of its own, and each run begins somewhere in a page.
+  return round_up(table.bytes() + size_t{table.parts} * 2 * kPage, kPage);
+}
+
+ExpertStore::~ExpertStore() {
+  {
+    std::lock_guard lock(mutex_);
+    quit_ = true;
+  }
+  work_.notify_all();
+  for (std::thread& reader : readers_) reader.join();
+}
+
+Error ExpertStore::open(const Options& options) {
+  options_ = options;
+  if (table_.layers == 0) return {};
+  slot_bytes_ = slot_bytes(table_);
+  const uint32_t slots = options.cached + std::max(1u, options.in_flight);
+  if (!area_.allocate(slot_bytes_ * slots)) {
+    return {"E_MEMORY", "the system refused memory for the experts", "give a smaller memory budget"};
+  }
+  slots_.resize(slots);
+  for (uint32_t s = slots; s-- > 0;) free_.push_back(s);
+  slot_of_.assign(size_t{table_.layers} * table_.experts, -1);
+  seen_.assign(slot_of_.size(), {});
+  for (uint32_t r = 0; r < options.readers; ++r) readers_.emplace_back([this] { read_loop(); });
+  return {};
+}
+
+void ExpertStore::begin_pass(uint32_t tokens) {
+  owed_ = 0;
+  clock_ += tokens;
+}
+
+void ExpertStore::end_pass() { end_layer(); }
+
+void ExpertStore::begin_layer(uint32_t layer, std::span<const ExpertUse> uses) {
+  std::lock_guard lock(mutex_);
+  layer_ = layer;
+  uses_.assign(uses.begin(), uses.end());
+  requests_.assign(uses.size(), {});
+  given_ = next_start_ = 0;
+  Counters& counters = step_.counters;
+  counters.experts_requested.fetch_add(uses.size(), std::memory_order_relaxed);
+  for (size_t i = 0; i < uses.size(); ++i) {
+    const size_t expert = size_t{layer} * table_.experts + uses[i].expert;
+    Seen& seen = seen_[expert];
+    seen.count = std::ldexp(seen.count, -static_cast<int>(clock_ - seen.clock)) + uses[i].recency;
+    seen.clock = clock_;
+    if (slot_of_[expert] >= 0) {
+      requests_[i].slot = static_cast<uint32_t>(slot_of_[expert]);
+      requests_[i].stage = Stage::ready;
+      slots_[requests_[i].slot].in_use = true;
+      counters.experts_resident.fetch_add(1, std::memory_order_relaxed);
+    } else {
+      owed_ += table_.bytes();
+    }
+  }
+  start_reads();
+}
+
+// What an expert is worth: how often it was asked for, halved with every token since, over the layers that pass until
+// its own comes round again. An LRU keeps nothing below one token's working set; this keeps what recurs.
+double ExpertStore::value(int64_t expert) const {
+  const Seen& seen = seen_[static_cast<size_t>(expert)];
+  const uint32_t layer = static_cast<uint32_t>(expert / table_.experts);
+  const uint32_t distance = layer > layer_ ? layer - layer_ : layer + table_.layers - layer_;
+  return std::ldexp(static_cast<double>(seen.count), -static_cast<int>(clock_ - seen.clock)) / distance;
+}
+
+template <typename F>
+void ExpertStore::each_run(size_t expert, F&& f) const {
+  const size_t first = expert * table_.parts;
+  size_t at = 0;
+  for (uint32_t p = 0; p < table_.parts;) {
+    const uint64_t offset = static_cast<uint64_t>(table_.offsets[first + p]);
+    uint64_t bytes = table_.part_bytes[p];
+    uint32_t q = p + 1;
+    while (q < table_.parts && table_.files[first + q] == table_.files[first + p] &&
+           static_cast<uint64_t>(table_.offsets[first + q]) == offset + bytes) {
+      bytes += table_.part_bytes[q++];
+    }
+    f(p, q, table_.files[first + p], offset, bytes, at);
+    at += round_up(offset % kPage + bytes, kPage);
+    p = q;
+  }
+}
+
+void ExpertStore::start_reads() {
+  while (next_start_ < requests_.size()) {
+    if (requests_[next_start_].stage == Stage::waiting && !assign(next_start_)) return;
+    ++next_start_;
+  }
+}
+
+bool ExpertStore::assign(uint32_t index) {
+  Request& request = requests_[index];
+  const size_t expert = size_t{layer_} * table_.experts + uses_[index].expert;
+  if (files_.fast() && options_.cached == 0) {
+    request.stage = Stage::ready;  // to be streamed
+    request.slot = kStream;
+    return true;
+  }
+  if (free_.empty()) return false;
+  request.slot = free_.back();
+  free_.pop_back();
+  Slot& slot = slots_[request.slot];
+  slot.expert = static_cast<int64_t>(expert);
+  slot.in_use = true;
+  request.stage = Stage::reading;
+  each_run(expert, [&](uint32_t, uint32_t, uint32_t file, uint64_t offset, uint64_t bytes, size_t at) {
+    // Cut at whole pages of the file, so that every chunk lands where the run puts it.
+    uint64_t begin = offset;
+    const uint64_t end = offset + bytes, base = offset / kPage * kPage;
+    while (begin < end) {
+      const uint64_t stop = std::min(end, (begin + kChunk) / kPage * kPage);
+      queue_.push_back({index, request.slot, file, begin, stop - begin, at + (begin / kPage * kPage - base)});
+      ++request.pending;
+      begin = stop;
+    }
+  });
+  work_.notify_all();
+  return true;
+}
+
+void ExpertStore::read_loop() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    work_.wait(lock, [this] { return quit_ || !queue_.empty(); });
+    if (quit_) return;
+    const Chunk chunk = queue_.front();
+    queue_.pop_front();
+    ++reading_;
+    lock.unlock();
+    uint8_t* to = area_.data() + chunk.slot * slot_bytes_ + chunk.at;
+    const bool good = !step_.stopped() && files_.read(chunk.file, chunk.offset, chunk.bytes, to, step_);
+    if (good) step_.counters.expert_bytes.fetch_add(chunk.bytes, std::memory_order_relaxed);
+    lock.lock();
+    --reading_;
+    Request& request = requests_[chunk.request];
+    if (--request.pending == 0 && good) request.stage = Stage::ready;
+    news_.notify_all();
+  }
+}
+
+bool ExpertStore::next(std::vector<Ready>* ready) {
+  ready->clear();
+  std::unique_lock lock(mutex_);
+  if (given_ == requests_.size() || step_.stopped()) return false;
+  const auto any = [this] {
+    for (const Request& request : requests_) {
+      if (request.stage == Stage::ready) return true;
+    }
+    return false;
+  };
+  if (!any()) {
+    const auto begun = std::chrono::steady_clock::now();
+    news_.wait(lock, [&] { return step_.stopped() || any(); });
+    step_.counters.wait_ns.fetch_add((std::chrono::steady_clock::now() - begun).count(), std::memory_order_relaxed);
+  }
+  if (step_.stopped()) return false;
+  for (uint32_t i = 0; i < requests_.size(); ++i) {
+    Request& request = requests_[i];
+    if (request.stage != Stage::ready) continue;
+    request.stage = Stage::given;
+    ++given_;
+    Ready& out = ready->emplace_back();
+    out.index = i;
+    out.stream = request.slot == kStream;
+    if (out.stream) continue;
+    const uint8_t* base = area_.data() + request.slot * slot_bytes_;
+    const size_t expert = size_t{layer_} * table_.experts + uses_[i].expert;
+    each_run(expert, [&](uint32_t p, uint32_t q, uint32_t, uint64_t offset, uint64_t, size_t at) {
+      const uint8_t* data = base + at + offset % kPage;
+      for (; p < q; ++p) {
+        out.part[p] = data;
+        data += table_.part_bytes[p];
+      }
+    });
+  }
+  return true;
+}
+
+void ExpertStore::done(const std::vector<Ready>& batch) {
+  std::lock_guard lock(mutex_);
+  for (const Ready& ready : batch) settle(ready);
+  start_reads();
+}
+
+void ExpertStore::settle(const Ready& ready) {
+  const uint32_t index = requests_[ready.index].slot;
+  if (index == kStream) return;
+  Slot& slot = slots_[index];
+  slot.in_use = false;
+  if (slot.cached) return;
+  uint32_t leaving = index;
+  if (cached_count_ < options_.cached) {
+    ++cached_count_;
+    leaving = kStream;
+  } else if (options_.cached > 0) {
+    double least = value(slot.expert);
+    for (uint32_t s = 0; s < slots_.size(); ++s) {
+      if (!slots_[s].cached || slots_[s].in_use) continue;
+      const double v = value(slots_[s].expert);
+      if (v < least) least = v, leaving = s;
+    }
+  }
+  if (leaving != index) {
+    slot.cached = true;
+    slot_of_[static_cast<size_t>(slot.expert)] = static_cast<int32_t>(index);
+  }
+  if (leaving == kStream) return;
+  if (slots_[leaving].cached) slot_of_[static_cast<size_t>(slots_[leaving].expert)] = -1;
+  slots_[leaving] = {};
+  free_.push_back(leaving);
+}
+
+void ExpertStore::end_layer() {
+  std::unique_lock lock(mutex_);
+  queue_.clear();
+  news_.wait(lock, [this] { return reading_ == 0; });
+  // After a failure or an interruption some were not given out, or not given back: drop what is not whole.
+  for (uint32_t i = 0; i < requests_.size(); ++i) {
+    if (requests_[i].stage == Stage::waiting || requests_[i].slot == kStream) continue;
+    Slot& slot = slots_[requests_[i].slot];
+    if (!slot.in_use) continue;
+    slot.in_use = false;
+    if (slot.cached) continue;
+    slot = {};
+    free_.push_back(requests_[i].slot);
+  }
+  requests_.clear();
+  uses_.clear();
+}
+
+}  // namespace k3

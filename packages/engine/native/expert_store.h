@@ -1,0 +1,131 @@
+// The routed experts: read straight from the shards as soon as the router has spoken, kept where the budget has room.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <mutex>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include "file_reader.h"
+
+namespace k3 {
+
+enum class ExpertFormat : uint8_t { mxfp4 = 0, bf16 = 1, f32 = 2 };
+
+// Where the parts of every expert are. Parts: w1 packed, w1 scale, w2 packed, w2 scale, w3 packed, w3 scale, or w1, w2, w3.
+struct ExpertTable {
+  ExpertFormat format = ExpertFormat::mxfp4;
+  uint32_t parts = 0, layers = 0, experts = 0;
+  std::vector<uint64_t> part_bytes;
+  std::vector<double> offsets;   // [layers][experts][parts], absolute
+  std::vector<uint16_t> files;   // same
+  uint64_t bytes() const;        // of one expert
+  size_t index(uint32_t layer, uint32_t expert, uint32_t part) const {
+    return (size_t{layer} * experts + expert) * parts + part;
+  }
+  Error check(const std::vector<FileSpec>& specs) const;
+};
+
+// One expert that a pass needs, and how much the tokens of the pass say for its return: the sum over the tokens that
+// chose it of 1/2 to the power of the number of tokens that came after.
+struct ExpertUse {
+  uint32_t expert = 0;
+  float recency = 0;
+};
+
+inline constexpr uint32_t kMaxParts = 6;
+
+class ExpertStore {
+ public:
+  struct Options {
+    uint32_t readers = 0;
+    uint32_t cached = 0;     // experts that stay
+    uint32_t in_flight = 0;  // slots beyond those, for experts that are on their way through; at least 1
+  };
+  struct Ready {
+    uint32_t index = 0;  // into the uses of begin_layer
+    bool stream = false;  // not in memory: the workers read it in parts, tile by tile
+    const uint8_t* part[kMaxParts] = {};
+  };
+
+  ExpertStore(const ExpertTable& table, FileReader& files, Step& step) : table_(table), files_(files), step_(step) {}
+  ~ExpertStore();
+  Error open(const Options& options);
+  static size_t slot_bytes(const ExpertTable& table);
+
+  void begin_pass(uint32_t tokens);
+  void end_pass();
+
+  // Asks for all experts of a layer at once. `layer` counts the layers that have experts.
+  void begin_layer(uint32_t layer, std::span<const ExpertUse> uses);
+  // Waits until some that were not given out yet are at hand, and gives those. False when there are no more, or when
+  // the step has stopped.
+  bool next(std::vector<Ready>* ready);
+  // All of a batch of next() are computed: they stay if they are worth more than what would have to go, or else leave.
+  void done(const std::vector<Ready>& ready);
+  void end_layer();
+
+  uint64_t owed() const { return owed_; }
+  uint32_t resident() const { return cached_count_; }
+
+ private:
+  static constexpr uint32_t kStream = 0xffffffff;
+  enum class Stage : uint8_t { waiting, reading, ready, given };
+  struct Request {
+    Stage stage = Stage::waiting;
+    uint32_t slot = 0;
+    uint32_t pending = 0;  // chunks still being read; guarded by mutex_
+  };
+  struct Slot {
+    int64_t expert = -1;  // layer * experts + expert, or -1
+    bool cached = false;
+    bool in_use = false;
+  };
+  struct Chunk {
+    uint32_t request, slot, file;
+    uint64_t offset;
+    size_t bytes, at;  // `at`: page-aligned place in the slot
+  };
+  struct Seen {
+    float count = 0;
+    uint32_t clock = 0;
+  };
+
+  void start_reads();            // mutex_ held
+  bool assign(uint32_t request);  // mutex_ held
+  template <typename F>
+  void each_run(size_t expert, F&& f) const;
+  double value(int64_t expert) const;
+  void settle(const Ready& ready);  // mutex_ held
+  void read_loop();
+
+  const ExpertTable& table_;
+  FileReader& files_;
+  Step& step_;
+  Area area_;
+  size_t slot_bytes_ = 0;
+  Options options_;
+  std::vector<Slot> slots_;
+  std::vector<uint32_t> free_;
+  std::vector<int32_t> slot_of_;  // per expert of every layer: its cached slot, or -1
+  std::vector<Seen> seen_;
+  uint32_t clock_ = 0, cached_count_ = 0;
+
+  uint32_t layer_ = 0;
+  std::vector<ExpertUse> uses_;
+  std::vector<Request> requests_;
+  uint32_t given_ = 0, next_start_ = 0;
+  uint64_t owed_ = 0;
+  std::mutex mutex_;
+  std::condition_variable work_, news_;
+  std::deque<Chunk> queue_;
+  uint32_t reading_ = 0;
+  bool quit_ = false;
+  std::vector<std::thread> readers_;
+};
+
+}  // namespace k3

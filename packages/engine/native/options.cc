@@ -1,0 +1,217 @@
+#include "options.h"
+
+#include <cmath>
+
+namespace k3 {
+
+namespace {
+
+// Reads fields and remembers the first one that is not what it must be.
+class Fields {
+ public:
+  Fields(const Napi::Object& object, Error* error) : object_(object), error_(error) {}
+
+  template <typename T>
+  void number(const char* name, T* out, double most = 4294967295.0) {
+    const Napi::Value value = object_.Get(name);
+    const double d = value.IsNumber() ? value.As<Napi::Number>().DoubleValue() : NAN;
+    if constexpr (std::is_floating_point_v<T>) {
+      if (!std::isfinite(d)) return wrong(name);
+    } else {
+      if (!(d >= 0 && d <= most) || d != std::floor(d)) return wrong(name);
+    }
+    *out = static_cast<T>(d);
+  }
+  void flag(const char* name, bool* out) {
+    const Napi::Value value = object_.Get(name);
+    if (!value.IsBoolean()) return wrong(name);
+    *out = value.As<Napi::Boolean>().Value();
+  }
+  // A typed array with this element type, copied.
+  template <typename From, typename To>
+  void array(const char* name, napi_typedarray_type type, std::vector<To>* out) {
+    const Napi::Value value = object_.Get(name);
+    if (!value.IsTypedArray() || value.As<Napi::TypedArray>().TypedArrayType() != type) return wrong(name);
+    const auto typed = value.As<Napi::TypedArrayOf<From>>();
+    out->assign(typed.Data(), typed.Data() + typed.ElementLength());
+  }
+  Napi::Object object(const char* name) {
+    const Napi::Value value = object_.Get(name);
+    if (!value.IsObject()) {
+      wrong(name);
+      return Napi::Object::New(object_.Env());
+    }
+    return value.As<Napi::Object>();
+  }
+  void wrong(const char* name) {
+    if (!*error_) *error_ = {"E_DEFECT", std::string("the engine was given no valid ") + name, ""};
+  }
+
+ private:
+  Napi::Object object_;
+  Error* error_;
+};
+
+void read_config(const Napi::Object& object, Config* c, Error* error) {
+  Fields f(object, error);
+  constexpr double kWide = 1 << 24;  // no width of a model is larger; keeps products of two within 64 bits
+  f.number("hidden", &c->hidden, kWide);
+  f.number("layers", &c->layers, 1 << 16);
+  f.number("vocab", &c->vocab, kWide);
+  f.number("rmsNormEps", &c->rms_norm_eps);
+  f.number("attnResBlockSize", &c->attn_res_block_size, 1 << 16);
+  f.number("situBeta", &c->situ_beta);
+  f.number("situLinearBeta", &c->situ_linear_beta);
+  f.number("intermediate", &c->intermediate, kWide);
+  f.number("experts", &c->experts, 65535);
+  f.number("expertsPerToken", &c->experts_per_token, 65535);
+  f.number("sharedInner", &c->shared_inner, kWide);
+  f.number("moeInner", &c->moe_inner, kWide);
+  f.number("latent", &c->latent, kWide);
+  f.flag("latentNorm", &c->latent_norm);
+  f.flag("renormalize", &c->renormalize);
+  f.number("routedScale", &c->routed_scale);
+  f.number("mlaHeads", &c->mla.heads, kWide);
+  f.number("qLora", &c->mla.q_lora, kWide);
+  f.number("kvLora", &c->mla.kv_lora, kWide);
+  f.number("nope", &c->mla.nope, kWide);
+  f.number("rope", &c->mla.rope, kWide);
+  f.number("vDim", &c->mla.v_dim, kWide);
+  f.flag("mlaGate", &c->mla.gate);
+  f.number("kdaHeads", &c->kda.heads, kWide);
+  f.number("kdaDim", &c->kda.dim, 65536);
+  f.number("kdaConv", &c->kda.conv, 65536);
+  f.number("gateLowerBound", &c->kda.gate_lower_bound);
+  f.array<uint8_t>("isMla", napi_uint8_array, &c->is_mla);
+  f.array<uint8_t>("isMoe", napi_uint8_array, &c->is_moe);
+  if (*error) return;
+  if (c->is_mla.size() != c->layers || c->is_moe.size() != c->layers || c->layers == 0) f.wrong("layer kinds");
+  if (c->attn_res_block_size == 0 || c->hidden == 0 || c->vocab == 0) f.wrong("config");
+  if (c->moe_layers() > 0 && (c->experts_per_token == 0 || c->experts_per_token > c->experts)) f.wrong("expert counts");
+  if (c->kda_layers() > 0 && c->kda.conv == 0) f.wrong("convolution");
+}
+
+}  // namespace
+
+Error read_model(const Napi::Object& object, Weights* weights, ExpertTable* experts, std::vector<FileSpec>* files,
+                 Embedding* embedding) {
+  Error error;
+  Fields f(object, &error);
+  read_config(f.object("config"), &weights->config, &error);
+
+  const Napi::Value list = object.Get("files");
+  if (!list.IsArray()) return {"E_DEFECT", "the engine was given no files", ""};
+  const auto array = list.As<Napi::Array>();
+  for (uint32_t i = 0; i < array.Length(); ++i) {
+    const Napi::Value entry = array.Get(i);
+    if (!entry.IsObject()) return {"E_DEFECT", "the engine was given no valid file", ""};
+    FileSpec& spec = files->emplace_back();
+    const Napi::Value path = entry.As<Napi::Object>().Get("path");
+    if (!path.IsString()) return {"E_DEFECT", "the engine was given no valid path", ""};
+    spec.path = path.As<Napi::String>().Utf8Value();
+    Fields(entry.As<Napi::Object>(), &error).number("size", &spec.size, 9e15);
+  }
+
+  std::vector<uint32_t> t, s, p, b;
+  std::vector<double> piece_offsets;
+  f.array<uint32_t>("tensors", napi_uint32_array, &t);            // rows, cols, dtype
+  f.array<uint32_t>("segments", napi_uint32_array, &s);           // tensor, first row, rows, offset
+  f.array<uint32_t>("pieces", napi_uint32_array, &p);             // file, bytes, target
+  f.array<double>("pieceOffsets", napi_float64_array, &piece_offsets);
+  f.array<uint32_t>("blocks", napi_uint32_array, &b);  // first segment, segments, first piece, pieces, raw, crc, layer, codec | checked << 8
+  f.array<uint32_t>("roles", napi_uint32_array, &weights->roles);
+  if (error) return error;
+  if (t.size() % 3 || s.size() % 4 || p.size() % 3 || p.size() / 3 != piece_offsets.size() || b.size() % 8) {
+    return {"E_DEFECT", "the weight tables have wrong sizes", ""};
+  }
+  for (size_t i = 0; i < t.size(); i += 3) {
+    if (t[i + 2] > 1) return {"E_DEFECT", "unknown dtype", ""};
+    Tensor& tensor = weights->tensors.emplace_back();
+    tensor.rows = t[i], tensor.cols = t[i + 1], tensor.dtype = static_cast<Dtype>(t[i + 2]);
+  }
+  for (size_t i = 0; i < s.size(); i += 4) weights->segments.push_back({s[i], s[i + 1], s[i + 2], s[i + 3]});
+  for (size_t i = 0; i < p.size(); i += 3) {
+    const double offset = piece_offsets[i / 3];
+    if (!(offset >= 0 && offset < 9e15)) return {"E_DEFECT", "a piece has a wrong offset", ""};
+    weights->pieces.push_back({p[i], static_cast<uint64_t>(offset), p[i + 1], p[i + 2]});
+  }
+  for (size_t i = 0; i < b.size(); i += 8) {
+    Block& block = weights->blocks.emplace_back();
+    block.first_segment = b[i], block.segments = b[i + 1], block.first_piece = b[i + 2], block.pieces = b[i + 3];
+    block.raw = b[i + 4], block.crc = b[i + 5], block.layer = b[i + 6];
+    block.codec = static_cast<uint8_t>(b[i + 7]), block.checked = (b[i + 7] >> 8) != 0;
+  }
+
+  Fields e(f.object("experts"), &error);
+  uint32_t format = 0;
+  e.number("format", &format, 2);
+  e.number("layers", &experts->layers, 1 << 16);
+  e.number("experts", &experts->experts, 65535);
+  std::vector<double> part_bytes;
+  e.array<double>("partBytes", napi_float64_array, &part_bytes);
+  e.array<double>("offsets", napi_float64_array, &experts->offsets);
+  e.array<uint16_t>("files", napi_uint16_array, &experts->files);
+  if (error) return error;
+  for (double bytes : part_bytes) {
+    if (!(bytes > 0 && bytes < 1e12)) return {"E_DEFECT", "an expert's part has a wrong size", ""};
+    experts->part_bytes.push_back(static_cast<uint64_t>(bytes));
+  }
+  experts->parts = static_cast<uint32_t>(part_bytes.size());
+  experts->format = static_cast<ExpertFormat>(format);
+
+  Fields m(f.object("embedding"), &error);
+  uint32_t dtype = 0;
+  m.number("file", &embedding->file);
+  m.number("offset", &embedding->offset, 9e15);
+  m.number("dtype", &dtype, 1);
+  embedding->dtype = static_cast<Dtype>(dtype);
+  if (error) return error;
+
+  const Config& c = weights->config;
+  if (Error wrong = weights->finish(*files)) return wrong;
+  if (c.moe_layers() > 0) {
+    if (Error wrong = experts->check(*files)) return wrong;
+    const uint64_t matrix = uint64_t{c.moe_inner} * c.latent;
+    const bool mxfp4 = experts->format == ExpertFormat::mxfp4;
+    if (mxfp4 && (c.moe_inner % 32 || c.latent % 32)) return {"E_DEFECT", "MXFP4 widths", ""};
+    const uint64_t plain = matrix * (experts->format == ExpertFormat::bf16 ? 2 : 4);
+    for (uint32_t i = 0; i < experts->parts; ++i) {
+      const uint64_t expected = !mxfp4 ? plain : i % 2 == 0 ? matrix / 2 : matrix / 32;
+      if (experts->part_bytes[i] != expected) return {"E_DEFECT", "an expert's part has another size than its shape", ""};
+    }
+    if (experts->parts != (mxfp4 ? 6u : 3u) || experts->layers != c.moe_layers() || experts->experts != c.experts) {
+      return {"E_DEFECT", "the expert table does not fit the config", ""};
+    }
+  }
+  const uint64_t embedding_bytes = uint64_t{c.vocab} * c.hidden * dtype_bytes(embedding->dtype);
+  if (embedding->file >= files->size() || embedding_bytes > (*files)[embedding->file].size ||
+      embedding->offset > (*files)[embedding->file].size - embedding_bytes) {
+    return {"E_DEFECT", "the embedding leaves its file", ""};
+  }
+  return {};
+}
+
+Error read_options(const Napi::Object& object, EngineOptions* options) {
+  Error error;
+  Fields f(object, &error);
+  f.number("threads", &options->threads, 4096);
+  f.number("chunk", &options->chunk, 1 << 16);
+  f.number("trunkReaders", &options->stream.readers, 1024);
+  f.number("ringSlots", &options->stream.slots, 1 << 20);
+  f.number("expertReaders", &options->store.readers, 1024);
+  f.number("expertsCached", &options->store.cached, 1 << 24);
+  f.number("expertsInFlight", &options->store.in_flight, 1 << 16);
+  f.flag("direct", &options->direct);
+  f.array<uint8_t>("pinned", napi_uint8_array, &options->stream.pinned);
+  const Napi::Value isa = object.Get("isa");
+  const std::string name = isa.IsString() ? isa.As<Napi::String>().Utf8Value() : "";
+  options->kernels = kernels_for(name.empty() ? nullptr : name.c_str());
+  if (!options->kernels) error = {"E_USAGE", "instruction set not available: " + name, "leave K3_ISA unset"};
+  if (!error && (options->threads == 0 || options->chunk == 0 || options->stream.readers == 0 ||
+                 options->stream.slots == 0 || options->store.readers == 0)) {
+    f.wrong("thread and buffer counts");
+  }
+  return error;
+}
+
+}  // namespace k3
