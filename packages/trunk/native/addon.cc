@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "addon_job.h"
 #include "codec.h"
 
 namespace {
@@ -119,6 +120,7 @@ Napi::Object Init(Napi::Env env, Napi::Object exports) {
   exports.Set("isa", Napi::Function::New(env, Isa));
   exports.Set("setIsa", Napi::Function::New(env, SetIsa));
   exports.Set("bench", Napi::Function::New(env, Bench));
+  exports.Set("BlockJob", k3::trunk::define_block_job(env));
   return exports;
 }
 

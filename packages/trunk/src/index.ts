@@ -1,8 +1,11 @@
+export { BlockJob, type JobOptions, type SourceTensor } from "./job.ts";
 export {
+  alignUp,
   BLOCK_BYTES,
   type BlockLayout,
   blockSegments,
   dtypeBytes,
+  FILE_ALIGN,
   layoutBlocks,
   MAX_BLOCK_BYTES,
   SEGMENT_ALIGN,
@@ -18,15 +21,9 @@ export {
   sourceDifferences,
   type TrunkCodec,
   type TrunkManifest,
-} from "./manifest.ts";
-export { decodeTable, encodeTable } from "./table.ts";
-export {
-  alignUp,
-  type BlockTable,
-  FILE_ALIGN,
-  MANIFEST_FILE,
-  openTrunk,
-  requireTrunkOf,
-  type Trunk,
   trunkId,
-} from "./trunk.ts";
+} from "./manifest.ts";
+export { type JobProgress, type TrunkAddon, trunkAddon } from "./native.ts";
+export { type BlockTable, decodeTable, encodeTable } from "./table.ts";
+export { MANIFEST_FILE, openTrunk, requireTrunkOf, type Trunk } from "./trunk.ts";
+export { describeTrunk, PART_FILE, publishTrunk, type TrunkContents, tableOf } from "./writer.ts";

@@ -7,6 +7,10 @@ export const MAX_BLOCK_BYTES = 1 << 26;
 /** Segments start at multiples of this inside a decoded block: a cache line, and the widest vector. */
 export const SEGMENT_ALIGN = 64;
 
+/** Blocks and the table start at multiples of this in the data file: fit for O_DIRECT on any disk, 4Kn included. */
+export const FILE_ALIGN = 4096;
+export const alignUp = (n: number): number => Math.ceil(n / FILE_ALIGN) * FILE_ALIGN;
+
 export type TensorDtype = "BF16" | "F32";
 
 /** A tensor of the trunk, as the layout sees it. */

@@ -1,6 +1,7 @@
+import { createHash } from "node:crypto";
 import { parseChecked, StageError } from "@k3/stage";
 import { z } from "zod";
-import { alignUp, trunkId } from "./trunk.ts";
+import { alignUp } from "./layout.ts";
 
 const hex = (digits: number) => z.string().regex(new RegExp(`^[0-9a-f]{${digits}}$`));
 const count = z.int().nonnegative();
@@ -80,6 +81,19 @@ export function parseManifest(text: string, where: string): TrunkManifest {
             : undefined;
   if (problem) throw new StageError("E_DATA", `${where}: ${problem}`, { hint: "pack the trunk again" });
   return manifest;
+}
+
+/** The first 16 hex digits of a digest over everything in the manifest but the id itself and the file it names. */
+export function trunkId(manifest: Omit<TrunkManifest, "id" | "data">): string {
+  const { format, version, codec, blockBytes, storedBytes, rawBytes, table, source, tensors } = manifest;
+  const text = JSON.stringify([
+    ...[format, version, codec, blockBytes, storedBytes, rawBytes],
+    ...[table.offset, table.bytes, table.blocks, table.segments, table.crc32],
+    ...[source.revision, source.configSha256],
+    source.shards.map((s) => [s.file, s.size, s.headerSha256]),
+    tensors.map((t) => [t.name, t.dtype, t.shape, t.layer]),
+  ]);
+  return createHash("sha256").update(text).digest("hex").slice(0, 16);
 }
 
 /**

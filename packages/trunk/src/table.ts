@@ -1,7 +1,26 @@
 import { StageError } from "@k3/stage";
-import { dtypeBytes, MAX_BLOCK_BYTES, SEGMENT_ALIGN, type Segments, tensorRows } from "./layout.ts";
+import {
+  alignUp,
+  type BlockLayout,
+  dtypeBytes,
+  MAX_BLOCK_BYTES,
+  SEGMENT_ALIGN,
+  type Segments,
+  tensorRows,
+} from "./layout.ts";
 import { BLOCK_RECORD_BYTES, SEGMENT_RECORD_BYTES, type TrunkManifest } from "./manifest.ts";
-import { alignUp, type BlockTable } from "./trunk.ts";
+
+/** Where each block is in the data file and what it must be; one entry per block, in the order of a forward pass. */
+export interface BlockTable extends BlockLayout {
+  /** Byte offset in the data file, a multiple of 4096. */
+  offset: Float64Array;
+  storedBytes: Uint32Array;
+  /** 0: stored as it is. 1: the bf16 codec. */
+  codec: Uint8Array;
+  /** CRC-32 (zlib) of the stored and of the decoded bytes. */
+  crcStored: Uint32Array;
+  crcRaw: Uint32Array;
+}
 
 /**
  * The block table of a data file: 32 bytes per block (offset u64, stored bytes u32, raw bytes u32, CRC of stored u32,

@@ -1,30 +1,13 @@
-import { createHash } from "node:crypto";
 import { type FileHandle, open } from "node:fs/promises";
 import { join } from "node:path";
 import { crc32 } from "node:zlib";
 import { StageError } from "@k3/stage";
-import type { BlockLayout } from "./layout.ts";
 import { parseManifest, type SourceBinding, sourceDifferences, type TrunkManifest } from "./manifest.ts";
-import { decodeTable } from "./table.ts";
+import { type BlockTable, decodeTable } from "./table.ts";
 
 export const MANIFEST_FILE = "trunk.json";
-/** Blocks and the table start at multiples of this in the data file: fit for O_DIRECT on any disk, 4Kn included. */
-export const FILE_ALIGN = 4096;
-export const alignUp = (n: number): number => Math.ceil(n / FILE_ALIGN) * FILE_ALIGN;
 /** A manifest of the released model takes about 200 kB. */
 const MAX_MANIFEST_BYTES = 64 << 20;
-
-/** Where each block is in the data file and what it must be; one entry per block, in the order of a forward pass. */
-export interface BlockTable extends BlockLayout {
-  /** Byte offset in the data file, a multiple of 4096. */
-  offset: Float64Array;
-  storedBytes: Uint32Array;
-  /** 0: stored as it is. 1: the bf16 codec. */
-  codec: Uint8Array;
-  /** CRC-32 (zlib) of the stored and of the decoded bytes. */
-  crcStored: Uint32Array;
-  crcRaw: Uint32Array;
-}
 
 /** An opened trunk: everything about it but the blocks themselves. */
 export interface Trunk {
@@ -75,19 +58,6 @@ export function requireTrunkOf(trunk: Trunk, source: SourceBinding): void {
     hint: "pack this checkpoint, or give the directory of its own trunk",
     details: { differences },
   });
-}
-
-/** The first 16 hex digits of a digest over everything in the manifest but the id itself and the file it names. */
-export function trunkId(manifest: Omit<TrunkManifest, "id" | "data">): string {
-  const { format, version, codec, blockBytes, storedBytes, rawBytes, table, source, tensors } = manifest;
-  const text = JSON.stringify([
-    ...[format, version, codec, blockBytes, storedBytes, rawBytes],
-    ...[table.offset, table.bytes, table.blocks, table.segments, table.crc32],
-    ...[source.revision, source.configSha256],
-    source.shards.map((s) => [s.file, s.size, s.headerSha256]),
-    tensors.map((t) => [t.name, t.dtype, t.shape, t.layer]),
-  ]);
-  return createHash("sha256").update(text).digest("hex").slice(0, 16);
 }
 
 async function readManifestText(path: string): Promise<string> {
