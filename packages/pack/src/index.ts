@@ -1,1 +1,1 @@
-export {};
+export { type PackOptions, type PackResult, pack } from "./pack.ts";

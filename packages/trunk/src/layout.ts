@@ -78,8 +78,8 @@ export function tensorRows(tensor: Pick<TrunkTensor, "name" | "dtype" | "shape">
  *
  * - A tensor larger than a quarter of a block is cut into blocks of consecutive whole rows, at least one, of nearly
  *   equal size (multiples of 8 or 4 rows where that costs little, so that kernels see whole tiles).
- * - The smaller tensors of one layer share blocks, in their order; a shared block stands where the first of its tensors
- *   stood, so none comes later than it is needed. No block spans layers.
+ * - The smaller tensors of one layer share blocks, those of one dtype in their order; a shared block stands where the
+ *   first of its tensors stood, so none comes later than it is needed. No block spans layers.
  *
  * Throws E_CONFIG when a tensor cannot be cut, or when a layer's tensors are not together.
  */
@@ -140,22 +140,26 @@ function layoutLayer(
     const { rows, rowBytes } = geometry[t - start]!;
     return rows * rowBytes <= blockBytes / 4;
   };
-  let placed = start; // small tensors before this index are in a block already
+  // Small tensors before this index are in a block already, by dtype: one F32 tensor would keep a shared block raw.
+  const placed = { BF16: start, F32: start };
   for (let t = start; t < end; t++) {
     const { rows, rowBytes } = geometry[t - start]!;
+    const { dtype } = tensors[t]!;
     if (!isSmall(t)) {
       const step = rowsPerBlock(rows, rowBytes, blockBytes);
       for (let row = 0; row < rows; row += step) {
         out.add(t, row, Math.min(step, rows - row), rowBytes);
         out.endBlock();
       }
-    } else if (t >= placed) {
-      for (placed = t; placed < end; placed++) {
-        if (!isSmall(placed)) continue;
-        const small = geometry[placed - start]!;
+    } else if (t >= placed[dtype]) {
+      let next = t;
+      for (; next < end; next++) {
+        if (tensors[next]!.dtype !== dtype || !isSmall(next)) continue;
+        const small = geometry[next - start]!;
         if (out.alignedEnd() + small.rows * small.rowBytes > blockBytes) break;
-        out.add(placed, 0, small.rows, small.rowBytes);
+        out.add(next, 0, small.rows, small.rowBytes);
       }
+      placed[dtype] = next;
       out.endBlock();
     }
   }

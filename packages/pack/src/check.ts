@@ -1,0 +1,25 @@
+import { Meter } from "@k3/stage";
+import { BlockJob, type Trunk } from "@k3/trunk";
+import type { PackSettings } from "./pack.ts";
+import { phaseOf } from "./phase.ts";
+import { jobOptions, type PackPlan } from "./plan.ts";
+
+/** Reads every block of a trunk, decodes it and compares it with the checkpoint. Throws E_DATA naming the first fault. */
+export async function checkTrunk(plan: PackPlan, trunk: Trunk, settings: PackSettings): Promise<void> {
+  const { threads, direct, signal, onEvent } = settings;
+  const total = trunk.manifest.rawBytes;
+  const meter = new Meter({
+    stage: "pack",
+    phase: phaseOf(plan, 0, "checking"),
+    unit: "bytes",
+    total,
+    onEvent,
+  });
+  const job = BlockJob.check(jobOptions(plan, threads, direct), trunk.dataPath, trunk.table);
+  const { rawBytes } = await job.finish(signal, (progress) => {
+    meter.phase = phaseOf(plan, progress.blocks, "checking");
+    meter.set(progress.rawBytes);
+  });
+  meter.set(rawBytes);
+  meter.emit();
+}

@@ -1,0 +1,102 @@
+import { join } from "node:path";
+import { availableBytes, Meter, StageError, throwIfAborted } from "@k3/stage";
+import { BlockJob, PART_FILE } from "@k3/trunk";
+import type { PackJournal } from "./journal.ts";
+import type { PackSettings } from "./pack.ts";
+import { phaseOf } from "./phase.ts";
+import { jobOptions, type PackPlan } from "./plan.ts";
+
+/** How often finished blocks are made durable and recorded: what a power loss can cost is little more than this. */
+const COMMIT_MS = 1000;
+
+/** Copies the blocks that the journal does not have yet, recording them about once a second. */
+export async function copyBlocks(
+  plan: PackPlan,
+  journal: PackJournal,
+  settings: PackSettings,
+  needed: number,
+): Promise<void> {
+  const { trunkDir, signal, onEvent, threads, direct } = settings;
+  const { layout } = plan;
+  const already = layout.rawBytes.subarray(0, journal.blocks).reduce((a, b) => a + b, 0);
+  const total = layout.rawBytes.reduce((a, b) => a + b, 0);
+  const meter = new Meter({
+    stage: "pack",
+    phase: phaseOf(plan, journal.blocks, "packing"),
+    unit: "bytes",
+    total,
+    initial: already,
+    onEvent,
+  });
+  const job = BlockJob.write(
+    { ...jobOptions(plan, threads, direct), firstBlock: journal.blocks, firstOffset: journal.offset },
+    join(trunkDir, PART_FILE),
+  );
+  const cancel = () => job.cancel();
+  signal?.addEventListener("abort", cancel, { once: true });
+  if (signal?.aborted) cancel();
+
+  let committing: Promise<void> | undefined;
+  let failure: unknown;
+  let committed = performance.now();
+  const commit = async () => {
+    try {
+      const blocks = await job.sync();
+      if (blocks > journal.blocks) await journal.append(job.results(journal.blocks, blocks));
+    } catch (error) {
+      failure ??= error;
+      job.cancel();
+    } finally {
+      committed = performance.now();
+      committing = undefined;
+    }
+  };
+  try {
+    for (;;) {
+      const progress = await job.wait(200);
+      meter.phase = phaseOf(plan, progress.blocks, "packing");
+      meter.detail = { storedBytes: progress.storedBytes, holeBytes: progress.holeBytes, ...job.direct() };
+      meter.set(already + progress.rawBytes);
+      if (progress.finished) break;
+      if (!committing && performance.now() - committed >= COMMIT_MS) committing = commit();
+    }
+    await committing;
+    if (!failure) await commit();
+  } finally {
+    signal?.removeEventListener("abort", cancel);
+  }
+  meter.emit();
+  try {
+    job.throwIfFailed();
+    if (failure) throw failure;
+  } catch (error) {
+    throw await withNumbers(error, trunkDir, needed);
+  }
+  throwIfAborted(signal);
+  reportFallback(job, settings);
+}
+
+/** A full disk is reported with what was needed and what there is. */
+async function withNumbers(error: unknown, dir: string, needed: number): Promise<unknown> {
+  const { code } = error as { code?: unknown };
+  if (code !== "E_SPACE" && code !== "ENOSPC" && code !== "EDQUOT") return error;
+  const available = await availableBytes(dir);
+  return new StageError(
+    "E_SPACE",
+    `the disk of ${dir} is full: about ${needed} bytes were needed from here, ${available} are free`,
+    {
+      hint: "free some space and run the same command again; what is written so far is kept",
+      details: { needed, available, path: dir },
+      cause: error,
+    },
+  );
+}
+
+function reportFallback(job: BlockJob, { direct, onEvent }: PackSettings): void {
+  if (!direct) return;
+  const { input, output } = job.direct();
+  const cached = [...(input ? [] : ["the checkpoint"]), ...(output ? [] : ["the trunk"])];
+  if (cached.length === 0) return;
+  const message = `the filesystem of ${cached.join(" and of ")} has no direct access: the page cache was used`;
+  onEvent?.({ type: "log", level: "info", stage: "pack", message });
+}
