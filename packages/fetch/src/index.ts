@@ -1,1 +1,2 @@
-export {};
+export { fetchSnapshot } from "./fetch-snapshot.ts";
+export { DEFAULT_ENDPOINT, type FetchOptions, type FetchResult } from "./options.ts";

@@ -1,0 +1,221 @@
+import { StageError } from "@k3/stage";
+import { backoffMs, hopelessNetworkError, isTransientStatus, networkReason, pause } from "./backoff.ts";
+import { type HeaderMap, headerText, parseLink } from "./headers.ts";
+import type { Ask, HttpClient, Reply } from "./http-client.ts";
+import type { Timing } from "./options.ts";
+import type { RateGate } from "./rate-gate.ts";
+import type { Report } from "./report.ts";
+import { shownUrl } from "./token.ts";
+
+const MAX_METADATA_BYTES = 64 * 1024 * 1024;
+const MAX_PAGES = 2000;
+const METADATA_ATTEMPTS = 6;
+
+/** The quota that the Hub counts a request under (Hub documentation on rate limits). */
+export function bucketOf(url: URL): string {
+  if (url.pathname.includes("/api/resolve-cache/")) return "resolvers";
+  if (url.pathname.includes("/api/")) return "api";
+  return /\/(resolve|raw)\//.test(url.pathname) ? "resolvers" : "pages";
+}
+
+/** Requests to the endpoint itself: paced, retried while that can help, failures turned into one clear error. */
+export class Hub {
+  readonly #client: HttpClient;
+  readonly #gate: RateGate;
+  readonly #timing: Timing;
+  readonly #report: Report;
+  readonly #signal: AbortSignal;
+  readonly #warned = new Set<string>();
+
+  constructor(client: HttpClient, gate: RateGate, timing: Timing, report: Report, signal: AbortSignal) {
+    this.#client = client;
+    this.#gate = gate;
+    this.#timing = timing;
+    this.#report = report;
+    this.#signal = signal;
+  }
+
+  get endpoint(): string {
+    return this.#client.endpoint;
+  }
+
+  /**
+   * A request whose final status is 2xx, or which stopped at a redirect away from the endpoint. Network failures, 408,
+   * 425 and 5xx are retried with full jitter, 429 for as long as the server asks. Throws E_HUB, E_NETWORK.
+   */
+  async call(url: URL, ask: Omit<Ask, "signal">): Promise<Reply> {
+    const bucket = bucketOf(url);
+    const startedAt = performance.now();
+    for (let failures = 0; ; ) {
+      await this.#gate.pass(bucket, this.#signal);
+      let problem: string;
+      try {
+        const reply = await this.#client.send(url, { ...ask, signal: this.#signal });
+        const named = this.#gate.observe(bucket, reply.status, reply.headers);
+        for (const hop of reply.hops) {
+          this.#gate.observe(bucket, 0, hop);
+          this.#warn(hop);
+        }
+        this.#warn(reply.headers);
+        if (reply.redirectedTo || (reply.status >= 200 && reply.status < 300)) return reply;
+        const refusal = isTransientStatus(reply.status)
+          ? undefined
+          : await hubRefusal(reply).finally(() => discard(reply));
+        if (refusal) throw refusal;
+        discard(reply);
+        problem = `status ${reply.status}`;
+        if (reply.status === 429 && named) {
+          if (performance.now() - startedAt < this.#timing.giveUp) continue;
+        }
+      } catch (error) {
+        if (error instanceof StageError || this.#signal.aborted) throw error;
+        const hopeless = hopelessNetworkError(error, url.host);
+        if (hopeless) throw hopeless;
+        problem = networkReason(error);
+      }
+      failures++;
+      this.#report.retried(`${url.host}: ${problem}`);
+      if (failures >= METADATA_ATTEMPTS || performance.now() - startedAt > this.#timing.giveUp) {
+        throw new StageError("E_NETWORK", `${shownUrl(url)} failed ${failures} times; last: ${problem}`, {
+          hint: "check the connection (and HTTPS_PROXY, if there is a proxy) and run the same command again",
+        });
+      }
+      await pause(backoffMs(failures, this.#timing.backoffBase, this.#timing.backoffCap), this.#signal);
+    }
+  }
+
+  /**
+   * A `fetch` for @huggingface/hub: GET of JSON from the endpoint's origin only, never anywhere else, with a bound on the
+   * size. The token is added here, so the library never holds it. It also checks the chain of listing pages: same
+   * origin, same path, no page twice; the library would follow anything and take the token along.
+   */
+  fetcher(): typeof fetch {
+    let listing: string | undefined;
+    const pages = new Set<string>();
+    return async (input) => {
+      const url = new URL(String(input));
+      if (!this.#client.isEndpoint(url)) {
+        throw new StageError("E_HUB", `a listing leads to another host, ${url.host}: refused`);
+      }
+      const reply = await this.#bodyOf(url);
+      const headers = new Headers({ "content-type": "application/json" });
+      if (/\/tree\//.test(url.pathname)) {
+        listing ??= url.pathname;
+        pages.add(url.href);
+        const next = parseLink(headerText(reply.headers, "link")).find((link) => link.rel.includes("next"));
+        if (next) headers.set("link", `<${this.#nextPage(url, next.target, listing, pages)}>; rel="next"`);
+      }
+      return new Response(reply.text, { status: 200, headers });
+    };
+  }
+
+  #nextPage(url: URL, target: string, listing: string, pages: Set<string>): string {
+    let next: URL;
+    try {
+      next = new URL(target, url);
+    } catch {
+      throw new StageError("E_HUB", "the next page of the listing is not at a URL");
+    }
+    if (!this.#client.isEndpoint(next) || next.pathname !== listing) {
+      throw new StageError("E_HUB", `the next page of the listing is at ${shownUrl(next)}: refused`, {
+        hint: `a listing must stay at ${this.endpoint}`,
+      });
+    }
+    if (pages.has(next.href)) throw new StageError("E_HUB", "the pages of the listing go round in a circle");
+    if (pages.size >= MAX_PAGES)
+      throw new StageError("E_HUB", `the listing has more than ${MAX_PAGES} pages`);
+    return next.href;
+  }
+
+  /** The body as text that is JSON; a body that breaks off is asked for again. */
+  async #bodyOf(url: URL): Promise<{ text: string; headers: HeaderMap }> {
+    for (let failures = 1; ; failures++) {
+      const headers = { accept: "application/json" };
+      const reply = await this.call(url, { method: "GET", foreign: "refuse", headers });
+      try {
+        const text = await readText(reply, url);
+        return { text, headers: reply.headers };
+      } catch (error) {
+        if (error instanceof StageError || failures >= METADATA_ATTEMPTS || this.#signal.aborted) throw error;
+        this.#report.retried(`${url.host}: ${networkReason(error)}`);
+        await pause(backoffMs(failures, this.#timing.backoffBase, this.#timing.backoffCap), this.#signal);
+      }
+    }
+  }
+
+  /** `X-HF-Warning: topic; message`, told once per topic. */
+  #warn(headers: HeaderMap): void {
+    const warning = headerText(headers, "x-hf-warning");
+    if (!warning) return;
+    const [topic, ...message] = warning.split(";");
+    if (this.#warned.has(topic!)) return;
+    this.#warned.add(topic!);
+    this.#report.log("warn", `the Hub says: ${(message.join(";") || topic!).trim().slice(0, 500)}`);
+  }
+}
+
+async function readText(reply: Reply, url: URL): Promise<string> {
+  const chunks: Buffer[] = [];
+  let bytes = 0;
+  for await (const chunk of reply.body as AsyncIterable<Buffer>) {
+    bytes += chunk.length;
+    if (bytes > MAX_METADATA_BYTES) {
+      discard(reply);
+      throw new StageError("E_HUB", `${shownUrl(url)} answered with more than ${MAX_METADATA_BYTES} bytes`);
+    }
+    chunks.push(chunk);
+  }
+  const text = Buffer.concat(chunks).toString("utf8");
+  try {
+    JSON.parse(text);
+  } catch {
+    const what = /^\s*</.test(text) ? "a web page" : "something else";
+    throw new StageError("E_HUB", `${shownUrl(url)} answered with ${what} instead of JSON`, {
+      hint: "check --endpoint; a captive portal or a broken mirror answers like this",
+    });
+  }
+  return text;
+}
+
+/** Drops a response without reading the rest of its body. */
+export function discard(reply: Pick<Reply, "body">): void {
+  reply.body.on("error", () => undefined).destroy();
+}
+
+/** What a 4xx of the Hub means, as the error to end with: hub headers first, then the status. */
+async function hubRefusal(reply: Reply): Promise<StageError> {
+  const code = headerText(reply.headers, "x-error-code");
+  const said = (headerText(reply.headers, "x-error-message") ?? (await shortMessage(reply))).slice(0, 300);
+  const where = shownUrl(reply.url);
+  const message = (what: string) => `${where}: ${what} (${reply.status}${said ? `: ${said}` : ""})`;
+  const login = "log in (HF_TOKEN or `hf auth login`) with an account that has access";
+  if (code === "GatedRepo") {
+    return new StageError("E_HUB", message("the repository is gated or disabled"), {
+      hint: `accept its terms on the Hub's page, then ${login}`,
+    });
+  }
+  if (code === "RevisionNotFound") {
+    return new StageError("E_HUB", message("there is no such revision"), { hint: "check --revision" });
+  }
+  if (code === "EntryNotFound") return new StageError("E_HUB", message("there is no such file"));
+  if (code === "RepoNotFound" || reply.status === 401 || reply.status === 403) {
+    return new StageError("E_HUB", message("the repository does not exist, or access to it was refused"), {
+      hint: `check the name; if it is private, ${login}`,
+    });
+  }
+  return new StageError("E_HUB", message("the Hub refused the request"));
+}
+
+async function shortMessage(reply: Reply): Promise<string> {
+  try {
+    let text = "";
+    for await (const chunk of reply.body as AsyncIterable<Buffer>) {
+      text += chunk.toString("utf8");
+      if (text.length > 4096) break;
+    }
+    const { error } = JSON.parse(text) as { error?: unknown };
+    return typeof error === "string" ? error : "";
+  } catch {
+    return "";
+  }
+}

@@ -1,0 +1,107 @@
+import { createHash } from "node:crypto";
+import { mkdir, readdir, readFile, stat } from "node:fs/promises";
+import { basename, dirname, join } from "node:path";
+import { readOptional, type SnapshotFile, StageError, writeFileAtomically } from "@k3/stage";
+import type { HfTreeFile } from "./metadata.ts";
+import { expectedHash } from "./paths.ts";
+
+/**
+ * The state that `hf download --local-dir` keeps in `DIR/.cache/huggingface`: we leave what it would have left, so that
+ * it accepts the directory without a request for any file, and find what an interrupted one has left.
+ */
+const hfDirectory = (dir: string) => join(dir, ".cache", "huggingface");
+const downloadPath = (dir: string, path: string) =>
+  join(hfDirectory(dir), "download", ...`${path}`.split("/"));
+
+/** Marks the directory as a cache, for backup programs and for git, as `hf` does. */
+async function ensureCacheDirectory(dir: string): Promise<void> {
+  const cache = hfDirectory(dir);
+  await mkdir(cache, { recursive: true });
+  const marks: [string, string][] = [
+    [".gitignore", "*"],
+    [
+      "CACHEDIR.TAG",
+      "Signature: 8a477f597d28d172789f06886806bc55\n# Download state of Hugging Face tools.\n",
+    ],
+  ];
+  for (const [name, text] of marks) {
+    const path = join(cache, name);
+    if ((await readOptional(path)) === undefined) await writeFileAtomically(path, text);
+  }
+}
+
+/**
+ * Writes `<path>.metadata`: commit, entity tag (the content hash), time in seconds. `hf` trusts the file while its
+ * mtime is not later than that time, so this must come after the rename into place.
+ */
+export async function writeHfMetadata(dir: string, revision: string, file: SnapshotFile): Promise<void> {
+  await ensureCacheDirectory(dir);
+  const path = `${downloadPath(dir, file.path)}.metadata`;
+  await mkdir(dirname(path), { recursive: true });
+  await writeFileAtomically(path, `${revision}\n${expectedHash(file).hash}\n${Date.now() / 1000}\n`);
+}
+
+/** Writes the listing of a commit where `hf` keeps it. */
+export async function writeHfTree(
+  dir: string,
+  revision: string,
+  files: Record<string, HfTreeFile>,
+): Promise<void> {
+  await ensureCacheDirectory(dir);
+  const path = join(hfDirectory(dir), "trees", `${revision}.json`);
+  await mkdir(dirname(path), { recursive: true });
+  await writeFileAtomically(path, JSON.stringify({ format_version: 1, files }));
+}
+
+/**
+ * Partial files of a file that an interrupted `hf` left, longest first: `<B64>.<etag>.incomplete` (up to 1.17) and
+ * `<B64>.<etag>.<8 hex>.incomplete` (from 1.18), where B64 is the URL-safe base64 of the SHA-1 of "<basename>.metadata".
+ */
+export async function hfPartials(dir: string, file: SnapshotFile): Promise<{ path: string; size: number }[]> {
+  const directory = dirname(downloadPath(dir, file.path));
+  const names = await readdir(directory).catch(() => [] as string[]);
+  const digest = createHash("sha1")
+    .update(`${basename(file.path)}.metadata`)
+    .digest("base64");
+  const stem = `${digest.replaceAll("+", "-").replaceAll("/", "_")}.${expectedHash(file).hash}`;
+  const ours = names.filter(
+    (name) => name.startsWith(stem) && /^(\.[0-9a-f]{8})?\.incomplete$/.test(name.slice(stem.length)),
+  );
+  const found = await Promise.all(
+    ours.map(async (name) => {
+      const path = join(directory, name);
+      const info = await stat(path).catch(() => undefined);
+      return info?.isFile() ? [{ path, size: info.size }] : [];
+    }),
+  );
+  return found.flat().sort((a, b) => b.size - a.size);
+}
+
+/** Refuses (E_LOCKED) when a running `hf` holds the lock of one of the files: Linux tells who holds which inode. */
+export async function requireNoHfProcess(dir: string, files: readonly SnapshotFile[]): Promise<void> {
+  const text = await readFile("/proc/locks", "utf8").catch(() => "");
+  const held = new Map<string, string>();
+  for (const line of text.split("\n")) {
+    const match = /FLOCK\s+ADVISORY\s+WRITE\s+(\d+)\s+([0-9a-f]+):([0-9a-f]+):(\d+)\s/.exec(line);
+    if (match)
+      held.set(`${Number.parseInt(match[2]!, 16)}:${Number.parseInt(match[3]!, 16)}:${match[4]}`, match[1]!);
+  }
+  if (held.size === 0) return;
+  for (const file of files) {
+    const path = `${downloadPath(dir, file.path)}.lock`;
+    const info = await stat(path, { bigint: true }).catch(() => undefined);
+    const pid = info && held.get(`${deviceNumbers(info.dev)}:${info.ino}`);
+    if (pid !== undefined) {
+      throw new StageError("E_LOCKED", `process ${pid} (hf download?) is at work on ${file.path} in ${dir}`, {
+        hint: "wait for it to finish, or stop it, and run the same command again",
+      });
+    }
+  }
+}
+
+/** Major and minor number of a Linux dev_t (gnu_dev_major and gnu_dev_minor of glibc). */
+function deviceNumbers(dev: bigint): string {
+  const major = ((dev >> 8n) & 0xfffn) | ((dev >> 32n) & ~0xfffn);
+  const minor = (dev & 0xffn) | ((dev >> 12n) & ~0xffn);
+  return `${major}:${minor}`;
+}

@@ -1,0 +1,96 @@
+import { setMaxListeners } from "node:events";
+import { throwIfAborted, toStageError } from "@k3/stage";
+import { BufferPool, DiskQueue, RiskBudget } from "./disk.ts";
+import { Hub } from "./guarded-fetch.ts";
+import { Hasher } from "./hasher.ts";
+import { HttpClient } from "./http-client.ts";
+import type { Settings } from "./options.ts";
+import { RateGate } from "./rate-gate.ts";
+import type { Report } from "./report.ts";
+import { Throttle } from "./throttle.ts";
+
+/** Connections times one of these is all the memory that bodies take: each connection has two halves to alternate. */
+const BUFFER_BYTES = 2 * 1024 * 1024;
+
+/** One body being received, as the watchdog and the display see it. */
+export interface ActiveTransfer {
+  bytes: number;
+  /** True while we are not reading: waiting for the disk or the rate limit of the user. */
+  waiting: boolean;
+  abort: (reason: Error) => void;
+  markBytes: number;
+  markAt: number;
+}
+
+/** What all parts of one run share. Everything in it is bounded by the concurrency, not by the size of the job. */
+export class Run {
+  readonly settings: Settings;
+  readonly report: Report;
+  readonly client: HttpClient;
+  readonly gate: RateGate;
+  readonly hub: Hub;
+  readonly throttle: Throttle;
+  readonly disk = new DiskQueue();
+  readonly pool: BufferPool;
+  readonly risk: RiskBudget;
+  readonly hasher = new Hasher();
+  readonly transfers = new Set<ActiveTransfer>();
+  /** Milliseconds that connections have waited for the disk, all together. */
+  diskWaitMs = 0;
+  /** When a byte came last, or when bytes began to be wanted. */
+  lastByteAt = performance.now();
+  readonly #controller = new AbortController();
+
+  constructor(
+    settings: Settings,
+    report: Report,
+    token: string | undefined,
+    outside: AbortSignal | undefined,
+  ) {
+    const { timing, concurrency, segmentBytes } = settings;
+    setMaxListeners(0, this.signal); // one for each connection and open file
+    this.settings = settings;
+    this.report = report;
+    this.client = new HttpClient(settings, token);
+    this.gate = new RateGate(timing, (bucket, ms) => {
+      report.log("info", `rate limit of "${bucket}" reached: waiting ${Math.ceil(ms / 1000)} s`);
+    });
+    this.hub = new Hub(this.client, this.gate, timing, report, this.signal);
+    this.throttle = new Throttle(settings.limitRate);
+    this.pool = new BufferPool(2 * concurrency, Math.min(BUFFER_BYTES, segmentBytes));
+    this.risk = new RiskBudget(concurrency * segmentBytes);
+    const stop = () => this.fail(outside!.reason);
+    if (outside?.aborted) stop();
+    else outside?.addEventListener("abort", stop, { once: true });
+    this.signal.addEventListener("abort", () => outside?.removeEventListener("abort", stop), { once: true });
+  }
+
+  get signal(): AbortSignal {
+    return this.#controller.signal;
+  }
+
+  /** Stops everything; the first reason is the one that the run ends with. */
+  fail(error: unknown): void {
+    if (this.signal.aborted) return;
+    this.#controller.abort(error);
+    this.pool.cancel(error);
+    this.risk.cancel(error);
+  }
+
+  /** The error to end with, given what a part of the run threw after or because of `fail`. */
+  reason(thrown: unknown): unknown {
+    if (!this.signal.aborted) return toStageError(thrown);
+    const { reason } = this.signal;
+    if (reason instanceof Error && reason.name !== "AbortError") return toStageError(reason);
+    try {
+      throwIfAborted(this.signal);
+    } catch (error) {
+      return error;
+    }
+    return toStageError(thrown);
+  }
+
+  async close(): Promise<void> {
+    await Promise.all([this.client.close(), this.hasher.close()]);
+  }
+}

@@ -1,0 +1,341 @@
+import { type FileHandle, mkdir, open, readFile, stat, unlink } from "node:fs/promises";
+import { hostname } from "node:os";
+import { join } from "node:path";
+import { setImmediate } from "node:timers/promises";
+import { Journal, readJournal, type SnapshotFile, StageError, syncDirectory } from "@k3/stage";
+import { z } from "zod";
+import { type DiskQueue, preallocate } from "./disk.ts";
+import { expectedHash, partName } from "./paths.ts";
+
+/** What a segment is: not there, being fetched, written but not yet journaled, or safe. */
+export const SEGMENT = { missing: 0, taken: 1, written: 2, durable: 3 } as const;
+
+const header = z.object({
+  v: z.literal(1),
+  path: z.string(),
+  size: z.int().nonnegative(),
+  hash: z.string(),
+  seg: z.int().positive(),
+});
+const owner = z.object({ pid: z.int(), start: z.string(), host: z.string(), boot: z.string() });
+type Owner = z.infer<typeof owner>;
+
+const record = z.union([
+  /** Segment `s` of `n` bytes is on the disk and has this CRC-32. `a`: it was adopted from another tool. */
+  z.object({ s: z.int().nonnegative(), n: z.int().positive(), c: z.string(), a: z.boolean().optional() }),
+  /** Segment `x` was found damaged and counts as missing. */
+  z.object({ x: z.int().nonnegative() }),
+  /** A process took over the part file. */
+  z.object({ o: owner }),
+]);
+
+/** A journal of another machine younger than this belongs to a process that may be alive (there is no way to ask it). */
+const FOREIGN_OWNER_MS = 60_000;
+
+/**
+ * A file under construction: the part file, of full size from the start, and beside it the journal that alone says
+ * which segments of it count. Data is synced before its record is appended, and the record synced before it is relied on.
+ */
+export class PartFile {
+  readonly path: string;
+  readonly file: SnapshotFile;
+  readonly segmentBytes: number;
+  readonly state: Uint8Array;
+  readonly crc: Uint32Array;
+  readonly adopted = new Set<number>();
+  /** Bytes that the journal vouched for when the file was opened. */
+  readonly resumedBytes: number;
+  readonly #handle: FileHandle;
+  readonly #journal: Journal;
+  readonly #disk: DiskQueue;
+  readonly #onDurable: (bytes: number) => void;
+  readonly #onError: (error: unknown) => void;
+  readonly #writes = new Set<Promise<void>>();
+  #unsynced: number[] = [];
+  #checkpoint: Promise<void> | undefined;
+
+  private constructor(
+    path: string,
+    file: SnapshotFile,
+    opened: { handle: FileHandle; journal: Journal; records: z.infer<typeof record>[] },
+    options: PartOptions,
+  ) {
+    this.path = path;
+    this.file = file;
+    this.segmentBytes = options.segmentBytes;
+    this.state = new Uint8Array(Math.ceil(file.size / options.segmentBytes));
+    this.crc = new Uint32Array(this.state.length);
+    this.#handle = opened.handle;
+    this.#journal = opened.journal;
+    this.#disk = options.disk;
+    this.#onDurable = options.onDurable;
+    this.#onError = options.onError;
+    let resumed = 0;
+    for (const entry of opened.records) this.#replay(entry);
+    for (let s = 0; s < this.state.length; s++)
+      if (this.state[s] === SEGMENT.durable) resumed += this.length(s);
+    this.resumedBytes = resumed;
+  }
+
+  /**
+   * Opens the part file of a file, or makes it. What an earlier run journaled counts if the journal speaks of the same
+   * content and segment size and the part file has its full size; else both start over. Throws E_LOCKED when a live
+   * process owns it, E_SPACE.
+   */
+  static async open(directory: string, file: SnapshotFile, options: PartOptions): Promise<PartFile> {
+    await mkdir(directory, { recursive: true });
+    const path = join(directory, `${partName(file)}.part`);
+    const journalPath = join(directory, `${partName(file)}.journal`);
+    const { hash } = expectedHash(file);
+    const head = { v: 1, path: file.path, size: file.size, hash, seg: options.segmentBytes };
+    const me = await thisProcess();
+    const old = await readJournal(journalPath);
+    await requireDeadOwner(old.records, me, journalPath, file.path);
+    const valid =
+      sameHeader(old.records[0], head) && (await stat(path).catch(() => undefined))?.size === file.size;
+    if (!valid) {
+      // The journal goes first: a part file without one is worth nothing, a journal without its part file lies.
+      for (const stale of [journalPath, path]) await unlink(stale).catch(ignoreMissing);
+    }
+    const handle = await open(path, valid ? "r+" : "wx+", 0o644);
+    try {
+      if (!valid) {
+        await preallocate(handle, path, file.size);
+        await handle.datasync();
+        await syncDirectory(directory);
+      }
+      const { journal, records } = await Journal.open(journalPath);
+      if (!valid) await journal.append(head, { durable: false });
+      await journal.append({ o: me });
+      await requireFirstLiveOwner(journalPath, me, file.path);
+      const entries = records.slice(1).flatMap((entry) => record.safeParse(entry).data ?? []);
+      return new PartFile(path, file, { handle, journal, records: entries }, options);
+    } catch (error) {
+      await handle.close().catch(() => undefined);
+      throw error;
+    }
+  }
+
+  get segments(): number {
+    return this.state.length;
+  }
+
+  start(segment: number): number {
+    return segment * this.segmentBytes;
+  }
+
+  length(segment: number): number {
+    return Math.min(this.segmentBytes, this.file.size - this.start(segment));
+  }
+
+  /** Writes all of `data` at a position. */
+  write(data: Buffer, position: number): Promise<void> {
+    const write = this.#writeAll(data, position);
+    const settled = write
+      .catch(() => undefined)
+      .then(() => {
+        this.#writes.delete(settled);
+      });
+    this.#writes.add(settled);
+    return write;
+  }
+
+  async #writeAll(data: Buffer, position: number): Promise<void> {
+    let done = 0;
+    while (done < data.length) {
+      const { bytesWritten } = await this.#disk.run(() =>
+        this.#handle.write(data, done, data.length - done, position + done),
+      );
+      done += bytesWritten;
+    }
+  }
+
+  /** Every byte of the segment has been written; it becomes durable with the next sync, which is started if none runs. */
+  markWritten(segment: number, crc: number): void {
+    this.state[segment] = SEGMENT.written;
+    this.crc[segment] = crc;
+    this.#unsynced.push(segment);
+    this.#checkpoint ??= this.#sync()
+      .catch(this.#onError)
+      .finally(() => {
+        this.#checkpoint = undefined;
+      });
+  }
+
+  /** Takes back segments that turned out damaged: they are missing again, now and after a restart. */
+  async invalidate(segments: readonly number[]): Promise<void> {
+    await this.settle();
+    for (const segment of segments) {
+      this.state[segment] = SEGMENT.missing;
+      this.adopted.delete(segment);
+      await this.#journal.append({ x: segment }, { durable: segment === segments.at(-1) });
+    }
+  }
+
+  /** Resolves when all writes are done and what was marked is in the journal (or the sync has failed and been reported). */
+  async settle(): Promise<void> {
+    await Promise.all(this.#writes);
+    await setImmediate(); // a segment is marked right after its last write
+    while (this.#checkpoint) await this.#checkpoint;
+  }
+
+  /** Everything on the disk, for publishing. */
+  async sync(): Promise<void> {
+    await this.settle();
+    await this.#disk.run(() => this.#handle.sync());
+  }
+
+  async close(): Promise<void> {
+    await this.settle();
+    await this.#journal.close();
+    await this.#handle.close();
+  }
+
+  /** The journal is of no use once the file is published. */
+  async discardJournal(): Promise<void> {
+    await unlink(this.#journal.path).catch(ignoreMissing);
+  }
+
+  async #sync(): Promise<void> {
+    while (this.#unsynced.length > 0) {
+      const batch = this.#unsynced;
+      this.#unsynced = [];
+      await this.#disk.run(() => this.#handle.datasync());
+      for (const segment of batch) {
+        const line = { s: segment, n: this.length(segment), c: hex8(this.crc[segment]!) };
+        await this.#journal.append(line, { durable: segment === batch.at(-1) });
+      }
+      for (const segment of batch) {
+        if (this.state[segment] === SEGMENT.written) this.state[segment] = SEGMENT.durable;
+        this.#onDurable(this.length(segment));
+      }
+    }
+  }
+
+  #replay(entry: z.infer<typeof record>): void {
+    if ("o" in entry) return;
+    const segment = "s" in entry ? entry.s : entry.x;
+    if (segment >= this.segments) return;
+    if (!("s" in entry)) {
+      this.state[segment] = SEGMENT.missing;
+      this.adopted.delete(segment);
+    } else if (entry.n === this.length(segment) && /^[0-9a-f]{8}$/.test(entry.c)) {
+      this.state[segment] = SEGMENT.durable;
+      this.crc[segment] = Number.parseInt(entry.c, 16);
+      if (entry.a) this.adopted.add(segment);
+    }
+  }
+}
+
+export interface PartOptions {
+  segmentBytes: number;
+  disk: DiskQueue;
+  /** So many bytes are safe now. */
+  onDurable: (bytes: number) => void;
+  /** A sync in the background failed. */
+  onError: (error: unknown) => void;
+}
+
+/** Bytes that are still to be allocated on the disk for a file, given its part file as it stands. */
+export async function missingBytes(directory: string, file: SnapshotFile): Promise<number> {
+  const part = await stat(join(directory, `${partName(file)}.part`)).catch(() => undefined);
+  return Math.max(0, file.size - (part ? part.blocks * 512 : 0));
+}
+
+/** The journal of an adopted part file, written at once: its first segments count, with these CRC-32s. */
+export async function writeAdoptedJournal(
+  directory: string,
+  file: SnapshotFile,
+  segmentBytes: number,
+  crcs: readonly number[],
+): Promise<void> {
+  const { journal } = await Journal.open(join(directory, `${partName(file)}.journal`));
+  const { hash } = expectedHash(file);
+  await journal.append({ v: 1, path: file.path, size: file.size, hash, seg: segmentBytes });
+  for (const [s, crc] of crcs.entries()) {
+    const n = Math.min(segmentBytes, file.size - s * segmentBytes);
+    await journal.append({ s, n, c: hex8(crc), a: true }, { durable: s === crcs.length - 1 });
+  }
+  await journal.close();
+}
+
+const hex8 = (value: number) => value.toString(16).padStart(8, "0");
+
+function sameHeader(found: unknown, wanted: object): boolean {
+  const parsed = header.safeParse(found);
+  return parsed.success && JSON.stringify(parsed.data) === JSON.stringify(header.parse(wanted));
+}
+
+function ignoreMissing(error: unknown): void {
+  if ((error as NodeJS.ErrnoException).code !== "ENOENT") throw error;
+}
+
+async function bootId(): Promise<string> {
+  return (await readFile("/proc/sys/kernel/random/boot_id", "utf8").catch(() => "unknown")).trim();
+}
+
+/** When a process started, in clock ticks since boot: a reused pid has another one. Undefined: it is not running. */
+async function processStart(pid: number): Promise<string | undefined> {
+  const text = await readFile(`/proc/${pid}/stat`, "utf8").catch(() => undefined);
+  if (text !== undefined) {
+    const fields = text.slice(text.lastIndexOf(")") + 2).split(" ");
+    return fields[0] === "Z" || fields[0] === "X" ? undefined : fields[19];
+  }
+  try {
+    process.kill(pid, 0);
+    return "unknown";
+  } catch (error) {
+    return (error as NodeJS.ErrnoException).code === "EPERM" ? "unknown" : undefined;
+  }
+}
+
+async function thisProcess(): Promise<Owner> {
+  const start = (await processStart(process.pid)) ?? "unknown";
+  return { pid: process.pid, start, host: hostname(), boot: await bootId() };
+}
+
+const sameOwner = (a: Owner, b: Owner) => a.pid === b.pid && a.start === b.start && a.host === b.host;
+
+function owners(records: readonly unknown[]): Owner[] {
+  return records.flatMap((entry) => z.object({ o: owner }).safeParse(entry).data?.o ?? []);
+}
+
+async function mayLive(candidate: Owner, me: Owner, journalPath: string): Promise<boolean> {
+  if (sameOwner(candidate, me)) return false;
+  if (candidate.boot === me.boot && candidate.host !== me.host) {
+    return false; // another container of this machine: its lock works here, and its process ids mean nothing to us
+  }
+  if (candidate.host !== me.host) {
+    const age = Date.now() - ((await stat(journalPath).catch(() => undefined))?.mtimeMs ?? 0);
+    return age < FOREIGN_OWNER_MS;
+  }
+  return candidate.boot === me.boot && (await processStart(candidate.pid)) === candidate.start;
+}
+
+/**
+ * The lock of the directory keeps others out; where it does nothing (some network filesystems), this does: a part file
+ * whose journal names a live owner is not opened.
+ */
+async function requireDeadOwner(
+  records: readonly unknown[],
+  me: Owner,
+  journalPath: string,
+  what: string,
+): Promise<void> {
+  const last = owners(records).at(-1);
+  if (last && (await mayLive(last, me, journalPath))) throw owned(what, last);
+}
+
+/** Of two processes that took over at the same moment, the one whose record came first goes on. */
+async function requireFirstLiveOwner(journalPath: string, me: Owner, what: string): Promise<void> {
+  for (const candidate of owners((await readJournal(journalPath)).records)) {
+    if (sameOwner(candidate, me)) return;
+    if (await mayLive(candidate, me, journalPath)) throw owned(what, candidate);
+  }
+}
+
+function owned(what: string, by: Owner): StageError {
+  return new StageError("E_LOCKED", `${what} is being downloaded by process ${by.pid} on ${by.host}`, {
+    hint: "wait for it to finish, or stop it, and run the same command again",
+  });
+}

@@ -1,0 +1,126 @@
+import { type SnapshotFile, StageError } from "@k3/stage";
+import type { Hub } from "./guarded-fetch.ts";
+import { discard } from "./guarded-fetch.ts";
+import { type HeaderMap, headerText, parseCount, parseETag, signedUrlSeconds } from "./headers.ts";
+import type { Reply } from "./http-client.ts";
+import { expectedHash } from "./paths.ts";
+import type { Report } from "./report.ts";
+import { shownUrl } from "./token.ts";
+
+const MAX_REFRESHES = 3;
+
+export interface Location {
+  url: URL;
+  /** `performance.now()` at which it should not be used for new requests any more; infinite when it never expires. */
+  goodUntil: number;
+}
+
+/**
+ * Where the body of one file is to be had. The Hub is asked once, by HEAD, and again when the signed URL is about to
+ * expire or was refused; connections that need it at the same time share one request.
+ */
+export class FileLocation {
+  readonly #hub: Hub;
+  readonly #repo: string;
+  readonly #revision: string;
+  readonly #file: SnapshotFile;
+  readonly #margin: number;
+  readonly #report: Report;
+  #current: Location | undefined;
+  #pending: Promise<Location> | undefined;
+  #refusals = 0;
+
+  constructor(
+    hub: Hub,
+    target: { repo: string; revision: string; file: SnapshotFile; refreshMargin: number },
+    report: Report,
+  ) {
+    this.#hub = hub;
+    this.#repo = target.repo;
+    this.#revision = target.revision;
+    this.#file = target.file;
+    this.#margin = target.refreshMargin;
+    this.#report = report;
+  }
+
+  async get(): Promise<Location> {
+    if (this.#current && performance.now() < this.#current.goodUntil) return this.#current;
+    this.#pending ??= this.#locate().finally(() => {
+      this.#pending = undefined;
+    });
+    return this.#pending;
+  }
+
+  /** The host refused `used` or served something odd there: the next `get` asks the Hub, unless that has been done since. */
+  discard(used: Location): void {
+    if (this.#current === used) this.#current = undefined;
+  }
+
+  forget(): void {
+    this.#current = undefined;
+  }
+
+  /** As `discard`, for a refusal of the signature; throws E_HUB when fresh URLs were refused again and again. */
+  refused(used: Location, status: number): void {
+    if (this.#current !== used) return;
+    this.#current = undefined;
+    if (++this.#refusals <= MAX_REFRESHES) return;
+    throw new StageError(
+      "E_HUB",
+      `${used.url.host} refuses ${this.#file.path} (${status}) although its URL was renewed ${MAX_REFRESHES} times`,
+      { hint: "check the clock of this machine and whether a firewall or proxy blocks that host" },
+    );
+  }
+
+  /** New bytes came: earlier refusals no longer count. */
+  progressed(): void {
+    this.#refusals = 0;
+  }
+
+  async #locate(): Promise<Location> {
+    const path = this.#file.path.split("/").map(encodeURIComponent).join("/");
+    const url = new URL(`${this.#hub.endpoint}/${this.#repo}/resolve/${this.#revision}/${path}`);
+    const reply = await this.#hub.call(url, { method: "HEAD", foreign: "stop" });
+    discard(reply);
+    this.#check(reply);
+    const target = reply.redirectedTo ?? reply.url;
+    const goodUntil = this.#goodUntil(target, reply.headers);
+    this.#current = { url: target, goodUntil };
+    return this.#current;
+  }
+
+  #goodUntil(url: URL, headers: HeaderMap): number {
+    const serverNow = Date.parse(headerText(headers, "date") ?? "");
+    const seconds = signedUrlSeconds(url, Number.isNaN(serverNow) ? Date.now() : serverNow);
+    if (seconds === undefined) return Number.POSITIVE_INFINITY;
+    const life = Math.max(0, seconds * 1000);
+    return performance.now() + life - Math.min(this.#margin, life / 4);
+  }
+
+  /** What the Hub says of the file must be what the manifest says; a mirror that says nothing leaves it to the hash. */
+  #check(reply: Reply): void {
+    const said = [...reply.hops, reply.headers];
+    const header = (name: string) => said.map((headers) => headerText(headers, name)).find((text) => text);
+    const etag = parseETag(header("x-linked-etag"));
+    const size = header("x-linked-size");
+    const commit = header("x-repo-commit");
+    const { algorithm, hash } = expectedHash(this.#file);
+    const contradiction =
+      (etag !== undefined && algorithm === "sha256" && etag !== hash && `hash ${etag}`) ||
+      (size !== undefined && parseCount(size) !== this.#file.size && `size ${size}`) ||
+      (commit !== undefined && commit !== this.#revision && `commit ${commit}`);
+    if (contradiction) {
+      throw new StageError(
+        "E_HUB",
+        `${shownUrl(reply.url)} now has ${contradiction}, which is not what the listing of ${this.#revision} said`,
+        { hint: "a commit cannot change: the endpoint or a cache on the way is broken" },
+      );
+    }
+    if (reply.redirectedTo && (etag === undefined || size === undefined)) {
+      this.#report.logOnce(
+        "warn",
+        `${new URL(this.#hub.endpoint).host} does not repeat size and hash when it redirects; the listing's are used`,
+      );
+    }
+  }
+}
