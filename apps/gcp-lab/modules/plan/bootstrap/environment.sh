@@ -12,6 +12,7 @@
 : "${K3_FINDMNT:=findmnt}"
 : "${K3_MKFS:=mkfs.ext4}"
 : "${K3_MDADM:=mdadm}"
+: "${K3_ARRAY:=/dev/md/k3-local}"
 : "${K3_SYSTEMCTL:=systemctl}"
 
 # shellcheck disable=SC2034 # used in other files

@@ -19,7 +19,7 @@ stripe_of() {
 
 # stripe DEVICE...: one RAID 0 device over all of them, made only from blank ones.
 stripe() {
-  local array=/dev/md/k3-local device first
+  local array=$K3_ARRAY device first
   first=$(stripe_of "$1")
   for device in "$@"; do
     if [[ -n $first ]]; then

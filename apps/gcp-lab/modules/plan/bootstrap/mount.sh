@@ -46,14 +46,29 @@ keep_mounted() {
   set_fstab "$directory" "UUID=$uuid $directory ext4 defaults,noatime,nofail,x-systemd.device-timeout=30s 0 2"
 }
 
+# grow DEVICE DIRECTORY: when the disk has become larger than its file system (data_disk_gb was raised), the file system follows.
+# After a reboot it is mounted by then, and grows while it is in use.
+grow() {
+  local device=$1 directory=$K3_ROOT$2 header size status=0
+  header=$(dumpe2fs -h "$device" 2>/dev/null)
+  size=$(($(awk '/^Block count:/ { print $3 }' <<<"$header") * $(awk '/^Block size:/ { print $3 }' <<<"$header")))
+  (($(blockdev --getsize64 "$device") - size > 64 << 20)) || return 0
+  log "$device has grown; its file system follows"
+  if ! mountpoint --quiet "$directory"; then
+    # 1 is "corrected"; resize2fs insists on a check.
+    e2fsck -f -p "$device" >/dev/null || status=$?
+    ((status <= 1)) || fail 3 "the file system on $device needs repair" "sudo e2fsck -f $device, then start this script again"
+  fi
+  resize2fs "$device" >/dev/null || log "it could not be grown; going on with its present size"
+}
+
 mount_data_disk() {
   local device
   device=$(find_device "$K3_LAB_DATA_DISK")
   refuse_unless_spare "$device"
   format_if_blank "$device" "$DATA_LABEL"
+  grow "$device" "$K3_LAB_MOUNT"
   mount_device "$device" "$K3_LAB_MOUNT"
-  # Does nothing unless the disk has grown since.
-  resize2fs "$device" >/dev/null 2>&1 || log "the file system on $device could not be grown; going on with its present size"
   keep_mounted "$device" "$K3_LAB_MOUNT"
   log "data disk $device at $K3_LAB_MOUNT: $(df --human-readable --output=avail "$K3_ROOT$K3_LAB_MOUNT" | tail --lines=1 | tr --delete ' ') free"
 }
