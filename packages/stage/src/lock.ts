@@ -3,6 +3,7 @@ import { createHash } from "node:crypto";
 import { mkdir, open, readFile, realpath, writeFile } from "node:fs/promises";
 import { createServer } from "node:net";
 import { dirname } from "node:path";
+import { setTimeout } from "node:timers/promises";
 import { StageError } from "./errors.ts";
 
 /** What the flock program is told to exit with when another holds the lock. */
@@ -24,8 +25,12 @@ export interface Lock {
 export async function lockFile(path: string, purpose: string): Promise<Lock> {
   await mkdir(dirname(path), { recursive: true });
   await (await open(path, "a")).close();
-  const byFlock = await lockByFlock(path);
-  const lock = byFlock === "unavailable" ? await lockBySocket(path) : byFlock;
+  let lock = await tryLock(path);
+  // The helper of a holder that was just killed may need a moment to notice.
+  for (let tries = 0; lock === "held" && tries < 60 && !(await holderLives(path)); tries++) {
+    await setTimeout(50);
+    lock = await tryLock(path);
+  }
   if (lock === "held") {
     const holder = (await readFile(path, "utf8").catch(() => "")).trim();
     throw new StageError(
@@ -38,6 +43,19 @@ export async function lockFile(path: string, purpose: string): Promise<Lock> {
   }
   await writeFile(path, `pid ${process.pid}, ${purpose}\n`).catch(() => undefined);
   return lock;
+}
+
+async function tryLock(path: string): Promise<Lock | "held"> {
+  const byFlock = await lockByFlock(path);
+  return byFlock === "unavailable" ? lockBySocket(path) : byFlock;
+}
+
+/** False only when the lock file names a process of this machine that has ended (a zombie has). */
+async function holderLives(path: string): Promise<boolean> {
+  const pid = /^pid (\d+),/.exec(await readFile(path, "utf8").catch(() => ""))?.[1];
+  if (pid === undefined || process.platform !== "linux") return true;
+  const stat = await readFile(`/proc/${pid}/stat`, "utf8").catch(() => undefined);
+  return stat !== undefined && !/^[ZX]/.test(stat.slice(stat.lastIndexOf(")") + 2));
 }
 
 function lockByFlock(path: string): Promise<Lock | "held" | "unavailable"> {
