@@ -19,7 +19,7 @@ import {
 } from "@k3/stage";
 import { adoptPartials } from "./adopt.ts";
 import { KnownHashes, takeStock } from "./existing.ts";
-import { requireNoHfProcess, writeHfTree } from "./hf-layout.ts";
+import { markCacheDirectory, requireNoHfProcess, writeHfTree } from "./hf-layout.ts";
 import { hfTreeOf, listSnapshot, resolveRevision } from "./metadata.ts";
 import { type FetchOptions, type FetchResult, settle } from "./options.ts";
 import { partName, partsDirectory } from "./paths.ts";
@@ -93,6 +93,7 @@ async function work(run: Run): Promise<{ revision: string; files: SnapshotFile[]
   const { snapshot, tree } = await freeze(run, before);
   const wanted = selectedFiles(snapshot);
   await requireNoHfProcess(dir, wanted);
+  await markCacheDirectory(dir);
   const { revision } = snapshot;
   const hashPath = hashJournalPath(dir, revision);
   const known = await KnownHashes.read(dir, [before?.revision ?? revision, revision], receipt);
@@ -133,7 +134,8 @@ async function freeze(
     if (!before) throw new StageError("E_USAGE", `${dir} was not made by fetch: there is nothing to repair`);
     return { snapshot: before };
   }
-  const revision = await resolveRevision(hub, repo, settings.revision);
+  const commit = await resolveRevision(hub, repo, settings.revision);
+  const { revision } = commit;
   if (before && before.revision !== revision && !settings.switchRevision) {
     throw new StageError(
       "E_USAGE",
@@ -146,7 +148,7 @@ async function freeze(
   let files = before?.files;
   let tree: ReturnType<typeof hfTreeOf> | undefined;
   if (before?.revision !== revision) {
-    const listing = await listSnapshot(hub, repo, revision);
+    const listing = await listSnapshot(hub, repo, commit);
     files = listing.files;
     tree = listing.tree;
   }

@@ -67,7 +67,7 @@ export class Hasher {
   }
 
   #startWorker(): Worker {
-    const worker = new Worker(workerPath(), { name: "k3-fetch hash" });
+    const worker = new Worker(workerPath(), { name: "k3-fetch hash", execArgv: [] });
     worker.on("message", (answer: HashAnswer) => {
       const waiting = this.#answers.get(answer.id);
       this.#answers.delete(answer.id);

@@ -14,7 +14,7 @@ const downloadPath = (dir: string, path: string) =>
   join(hfDirectory(dir), "download", ...`${path}`.split("/"));
 
 /** Marks the directory as a cache, for backup programs and for git, as `hf` does. */
-async function ensureCacheDirectory(dir: string): Promise<void> {
+export async function markCacheDirectory(dir: string): Promise<void> {
   const cache = hfDirectory(dir);
   await mkdir(cache, { recursive: true });
   const marks: [string, string][] = [
@@ -35,7 +35,6 @@ async function ensureCacheDirectory(dir: string): Promise<void> {
  * mtime is not later than that time, so this must come after the rename into place.
  */
 export async function writeHfMetadata(dir: string, revision: string, file: SnapshotFile): Promise<void> {
-  await ensureCacheDirectory(dir);
   const path = `${downloadPath(dir, file.path)}.metadata`;
   await mkdir(dirname(path), { recursive: true });
   await writeFileAtomically(path, `${revision}\n${expectedHash(file).hash}\n${Date.now() / 1000}\n`);
@@ -47,7 +46,6 @@ export async function writeHfTree(
   revision: string,
   files: Record<string, HfTreeFile>,
 ): Promise<void> {
-  await ensureCacheDirectory(dir);
   const path = join(hfDirectory(dir), "trees", `${revision}.json`);
   await mkdir(dirname(path), { recursive: true });
   await writeFileAtomically(path, JSON.stringify({ format_version: 1, files }));

@@ -38,12 +38,18 @@ export interface Listing {
 
 const isCommit = (revision: string) => /^[0-9a-f]{40}$/.test(revision);
 
-/** The commit that a branch, tag or commit names now, and the paths that the Hub says it has. */
-async function resolveCommit(
-  hub: Hub,
-  repo: string,
-  revision: string,
-): Promise<{ revision: string; paths?: string[] }> {
+export interface Commit {
+  revision: string;
+  /** The paths that the Hub says the commit has, when it was asked. */
+  paths?: string[];
+}
+
+/** The commit that a branch or tag names now. A full commit is taken as it is, without a request. */
+export async function resolveRevision(hub: Hub, repo: string, revision: string): Promise<Commit> {
+  return isCommit(revision) ? { revision } : askForCommit(hub, repo, revision);
+}
+
+async function askForCommit(hub: Hub, repo: string, revision: string): Promise<Commit> {
   const info = await speak(() =>
     modelInfo({
       name: repo,
@@ -63,17 +69,12 @@ async function resolveCommit(
   return { revision: commit.data, ...(paths.success && paths.data.length > 0 ? { paths: paths.data } : {}) };
 }
 
-/** The commit that `revision` names; a full commit is taken as it is, without a request. */
-export async function resolveRevision(hub: Hub, repo: string, revision: string): Promise<string> {
-  return isCommit(revision) ? revision : (await resolveCommit(hub, repo, revision)).revision;
-}
-
 /**
  * Lists a repository at a commit, completely, before anything is downloaded. Refuses (E_HUB) a listing whose paths are
  * unsafe, whose entries are malformed, which lacks files that the Hub says the commit has, or which has lost hashes.
  */
-export async function listSnapshot(hub: Hub, repo: string, revision: string): Promise<Listing> {
-  const commit = await resolveCommit(hub, repo, revision);
+export async function listSnapshot(hub: Hub, repo: string, resolved: Commit): Promise<Listing> {
+  const commit = resolved.paths ? resolved : await askForCommit(hub, repo, resolved.revision);
   const entries: TreeEntry[] = [];
   await speak(async () => {
     const pages = listFiles({

@@ -182,9 +182,10 @@ export class Scheduler {
   /** Nothing else is left to do: the files put to the end get another round. */
   #unpark(): boolean {
     const parked = this.#open.filter((job) => job.parked);
+    if (parked.length === 0) return false;
     for (const job of parked) job.parked = false;
     this.#changed();
-    return parked.length > 0;
+    return true;
   }
 
   #change(): Promise<void> {

@@ -25,7 +25,7 @@ function translate(pattern: string): RegExp {
       else source += set(pattern.slice(at + 1, end));
       if (end >= 0) at = end;
     } else {
-      source += escape(char);
+      source += literal(char);
     }
   }
   return new RegExp(`^(?:${source})$`, "su");
@@ -38,9 +38,9 @@ function set(body: string): string {
   for (let at = 0; at < members.length; at++) {
     const low = members[at]!;
     const high = members[at + 1] === "-" ? members[at + 2] : undefined;
-    if (high === undefined) source += escape(low);
+    if (high === undefined) source += literal(low);
     else {
-      if (low <= high) source += `${escape(low)}-${escape(high)}`; // a range the wrong way round is empty
+      if (low <= high) source += `${literal(low)}-${literal(high)}`; // a range the wrong way round is empty
       at += 2;
     }
   }
@@ -48,7 +48,7 @@ function set(body: string): string {
   return negated ? `[^${source}]` : `[${source}]`;
 }
 
-const escape = (char: string) => char.replace(/[\\^$.*+?()[\]{}|/-]/, "\\$&");
+const literal = (char: string) => char.replace(/[\\^$.*+?()[\]{}|/-]/, "\\$&");
 
 /** The paths wanted by include and exclude patterns, or null when that is all of them. */
 export function selectPaths(

@@ -1,0 +1,316 @@
+import { createHash } from "node:crypto";
+import { mkdir, open, readdir, readFile, rename, rm, stat, truncate, utimes, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { hashJournalPath, readJournal, type StageEvent } from "@k3/stage";
+import { fileBytes, syntheticFile } from "@k3/testkit";
+import { describe, expect, it } from "vitest";
+import {
+  expectComplete,
+  failure,
+  KIB,
+  leftovers,
+  MIB,
+  REPO,
+  run,
+  said,
+  sampleFiles,
+  sentFor,
+  serve,
+  shardName,
+  spawnRun,
+  temporary,
+  testOptions,
+} from "./support.ts";
+
+const SEGMENT = 256 * KIB;
+
+const progressed = (bytes: number) => (event: StageEvent) =>
+  event.type === "progress" && event.phase === "downloading" && event.done >= bytes;
+
+describe("resuming (hub.md section 7)", () => {
+  it("row 1: SIGKILL at 40 % costs at most connections x segment, and the rerun does not start over", async () => {
+    const files = [syntheticFile("model.safetensors", 12 * MIB, { seed: 5 })];
+    const hub = await serve(files);
+    const dir = await temporary();
+    hub.setFaults({ bps: 6 * MIB });
+    const first = spawnRun(testOptions(hub, dir, { concurrency: 4 }));
+    await first.event(progressed(0.4 * 12 * MIB));
+    first.child.kill("SIGKILL");
+    await first.ended;
+    hub.clearFaults();
+    hub.clearLog();
+    const { result } = await run(hub, dir, { concurrency: 4 });
+    const resent = sentFor(hub, "model.safetensors");
+    expect(resent).toBe(result.downloaded_bytes);
+    expect(result.resumed_bytes + resent).toBe(12 * MIB);
+    expect(result.resumed_bytes).toBeGreaterThanOrEqual(0.4 * 12 * MIB - 4 * SEGMENT - 0.3 * MIB);
+    await expectComplete(dir, files);
+  });
+
+  it("row 2: a part file that is complete but not renamed is published without a request for it", async () => {
+    const files = sampleFiles(1 * MIB, 1);
+    const hub = await serve(files);
+    const dir = await temporary();
+    const shard = shardName(0, 1);
+    // Hold the last file just before its publication: the target is a directory, so the rename fails.
+    await mkdir(join(dir, "elsewhere"), { recursive: true });
+    await run(hub, dir);
+    const target = join(dir, shard);
+    const hash = createHash("sha256").update(await readFile(target)).digest("hex");
+    const name = `${createHash("sha1").update(shard).digest("hex").slice(0, 8)}-${hash.slice(0, 16)}`;
+    await rename(target, join(dir, ".cache/k3/parts", `${name}.part`));
+    const { zlib, encodeRecord } = { zlib: await import("node:zlib"), ...(await import("@k3/stage")) };
+    const bytes = await readFile(join(dir, ".cache/k3/parts", `${name}.part`));
+    const lines = [encodeRecord({ v: 1, path: shard, size: bytes.length, hash, seg: SEGMENT })];
+    for (let s = 0; s * SEGMENT < bytes.length; s++) {
+      const data = bytes.subarray(s * SEGMENT, (s + 1) * SEGMENT);
+      lines.push(encodeRecord({ s, n: data.length, c: zlib.crc32(data).toString(16).padStart(8, "0") }));
+    }
+    await writeFile(join(dir, ".cache/k3/parts", `${name}.journal`), lines.join(""));
+    hub.clearLog();
+    const { result } = await run(hub, dir);
+    expect(hub.requests.filter((r) => r.path !== null)).toEqual([]);
+    expect(result.downloaded_bytes).toBe(0);
+    await expectComplete(dir, files);
+  });
+
+  it("row 7: a truncated file is found by its size although hf's metadata vouches for it", async () => {
+    const files = sampleFiles(1 * MIB, 2);
+    const hub = await serve(files);
+    const dir = await temporary();
+    await run(hub, dir);
+    const victim = join(dir, shardName(1, 2));
+    await truncate(victim, 1000);
+    await utimes(victim, new Date(2020, 1, 1), new Date(2020, 1, 1));
+    hub.clearLog();
+    await run(hub, dir);
+    await expectComplete(dir, files);
+    expect(sentFor(hub, shardName(0, 2))).toBe(0);
+    expect(sentFor(hub, shardName(1, 2))).toBe(1 * MIB + 1);
+  });
+
+  it("a file of the right size but other content is found by its hash, one without a record is hashed and kept", async () => {
+    const files = sampleFiles(1 * MIB, 2);
+    const hub = await serve(files);
+    const dir = await temporary();
+    await run(hub, dir);
+    await rm(join(dir, ".cache"), { recursive: true });
+    const handle = await open(join(dir, shardName(0, 2)), "r+");
+    await handle.write("flipped", 12345);
+    await handle.close();
+    hub.clearLog();
+    const { messages } = await run(hub, dir);
+    expect(messages.join("\n")).toMatch(/other content/);
+    expect(sentFor(hub, shardName(1, 2))).toBe(0);
+    await expectComplete(dir, files);
+    // Now that they are recorded, nothing is read or asked for again.
+    hub.clearLog();
+    const again = await run(hub, dir);
+    expect(again.messages.join("\n")).toMatch(/already here/);
+    expect(again.events.filter((e) => e.type === "progress" && /hashing/.test(e.phase))).toEqual([]);
+    expect(hub.requests.map((r) => r.path)).toEqual([null]);
+  });
+
+  it("with a full commit a complete directory needs no network at all", async () => {
+    const files = sampleFiles(300 * KIB, 1);
+    const hub = await serve(files);
+    const dir = await temporary();
+    const { result } = await run(hub, dir);
+    hub.clearLog();
+    const again = await run(hub, dir, { revision: result.revision });
+    expect(hub.requests).toEqual([]);
+    expect(again.result).toMatchObject({ downloaded_bytes: 0, resumed_bytes: result.bytes, verified: true });
+  });
+
+  it("leaves the hash journal that verify trusts: identity after the rename, one CRC-32 per 64 MiB", async () => {
+    const { crc32 } = await import("node:zlib");
+    const files = sampleFiles(1 * MIB, 1);
+    const hub = await serve(files);
+    const dir = await temporary();
+    const { result } = await run(hub, dir);
+    const { records } = await readJournal(hashJournalPath(dir, result.revision));
+    expect(records).toHaveLength(files.length);
+    for (const file of files) {
+      const content = await fileBytes(file);
+      const info = await stat(join(dir, file.path), { bigint: true });
+      const { sha256, oid } = await file.hashes();
+      const record = records.find((r) => (r as { path: string }).path === file.path) as { startedMs: number };
+      expect(record).toMatchObject({
+        how: "download",
+        algorithm: sha256 ? "sha256" : "git-sha1",
+        hash: sha256 ?? oid,
+        crc32: content.length > 0 ? [crc32(content)] : [],
+        identity: {
+          size: content.length,
+          mtimeNs: String(info.mtimeNs),
+          ctimeNs: String(info.ctimeNs),
+          ino: String(info.ino),
+          dev: String(info.dev),
+        },
+      });
+      expect(Number(info.mtimeMs)).toBeLessThanOrEqual(record.startedMs);
+    }
+  });
+});
+
+describe("damage to part files and journals", () => {
+  /** A run that is killed half way; gives the paths of its part file and journal. */
+  async function halfWay() {
+    const files = [syntheticFile("model.safetensors", 8 * MIB, { seed: 9 })];
+    const hub = await serve(files);
+    const dir = await temporary();
+    hub.setFaults({ bps: 4 * MIB });
+    const first = spawnRun(testOptions(hub, dir, { concurrency: 2 }));
+    await first.event(progressed(4 * MIB));
+    first.child.kill("SIGKILL");
+    await first.ended;
+    hub.clearFaults();
+    hub.clearLog();
+    const parts = join(dir, ".cache/k3/parts");
+    const names = await readdir(parts);
+    const part = join(parts, names.find((n) => n.endsWith(".part"))!);
+    const journal = join(parts, names.find((n) => n.endsWith(".journal"))!);
+    return { files, hub, dir, part, journal };
+  }
+
+  const recorded = async (journal: string) =>
+    (await readJournal(journal)).records.filter((r) => "s" in (r as object)).length;
+
+  it("a flipped byte in a part file costs only its own segment", async () => {
+    const { files, hub, dir, part, journal } = await halfWay();
+    const before = await recorded(journal);
+    const handle = await open(part, "r+");
+    const { records } = await readJournal(journal);
+    const segment = (records.find((r) => "s" in (r as object)) as { s: number }).s;
+    const at = segment * SEGMENT + 777;
+    const byte = Buffer.alloc(1);
+    await handle.read(byte, 0, 1, at);
+    byte[0]! ^= 0x10;
+    await handle.write(byte, 0, 1, at);
+    await handle.close();
+    const { result, messages } = await run(hub, dir, { concurrency: 2 });
+    expect(messages.join("\n")).toMatch(/damaged on the disk/);
+    expect(result.downloaded_bytes).toBe(8 * MIB - (before - 1) * SEGMENT);
+    await expectComplete(dir, files);
+  });
+
+  it("a torn write (a hole of zeros) costs only the segments it touches", async () => {
+    const { files, hub, dir, part, journal } = await halfWay();
+    const before = await recorded(journal);
+    const { records } = await readJournal(journal);
+    const segment = (records.filter((r) => "s" in (r as object)).at(-1) as { s: number }).s;
+    const handle = await open(part, "r+");
+    await handle.write(Buffer.alloc(4096), 0, 4096, segment * SEGMENT + 8192);
+    await handle.close();
+    const { result } = await run(hub, dir, { concurrency: 2 });
+    expect(result.downloaded_bytes).toBe(8 * MIB - (before - 1) * SEGMENT);
+    await expectComplete(dir, files);
+  });
+
+  it("a torn last line of the journal is ignored, the records before it count", async () => {
+    const { files, hub, dir, journal } = await halfWay();
+    const text = await readFile(journal);
+    await writeFile(journal, text.subarray(0, text.length - 7));
+    const before = await recorded(journal);
+    const { result } = await run(hub, dir, { concurrency: 2 });
+    expect(result.resumed_bytes).toBe(before * SEGMENT);
+    await expectComplete(dir, files);
+  });
+
+  it("a flipped byte in the middle of the journal loses what follows, never more, and corrupts nothing", async () => {
+    const { files, hub, dir, journal } = await halfWay();
+    const text = await readFile(journal);
+    text[Math.floor(text.length / 2)]! ^= 1;
+    await writeFile(journal, text);
+    const before = await recorded(journal);
+    const { result } = await run(hub, dir, { concurrency: 2 });
+    expect(result.resumed_bytes).toBe(before * SEGMENT);
+    await expectComplete(dir, files);
+  });
+
+  it("a journal that speaks of other content, or a part file of another size, means starting over", async () => {
+    for (const harm of ["journal", "part"]) {
+      const { files, hub, dir, journal, part } = await halfWay();
+      if (harm === "part") await truncate(part, 5 * MIB);
+      else await writeFile(journal, (await readFile(journal, "utf8")).replace(/"size":\d+/, '"size":1'));
+      const { result } = await run(hub, dir, { concurrency: 2 });
+      expect(result.resumed_bytes).toBe(0);
+      await expectComplete(dir, files);
+    }
+  });
+
+  it("a journal without its part file does not vouch for anything", async () => {
+    const { files, hub, dir, part } = await halfWay();
+    await rm(part);
+    const { result } = await run(hub, dir, { concurrency: 2 });
+    expect(result.resumed_bytes).toBe(0);
+    await expectComplete(dir, files);
+  });
+});
+
+describe("revisions of one directory", () => {
+  it("another commit is refused without switchRevision, and taken with it; unchanged files stay", async () => {
+    const files = sampleFiles(1 * MIB, 2);
+    const hub = await serve(files);
+    const dir = await temporary();
+    const { result } = await run(hub, dir);
+    const changed = [...files.slice(0, -1), syntheticFile(shardName(1, 2), 1 * MIB + 5, { seed: 77 })];
+    const sha = await hub.repository(REPO).commit(changed);
+    const refused = await failure(hub, dir);
+    expect(refused).toMatchObject({ code: "E_USAGE", exit: 2 });
+    expect(refused.message).toContain(result.revision);
+    expect(refused.message).toContain(sha);
+    await expectComplete(dir, files);
+    hub.clearLog();
+    const moved = await run(hub, dir, { switchRevision: true });
+    expect(moved.result.revision).toBe(sha);
+    expect(sentFor(hub, shardName(0, 2))).toBe(0);
+    await expectComplete(dir, changed);
+  });
+
+  it("a partial file of another commit is never spliced with the new one (T-13)", async () => {
+    const files = [syntheticFile("model.safetensors", 4 * MIB, { seed: 1 })];
+    const hub = await serve(files);
+    const dir = await temporary();
+    hub.setFaults({ bps: 4 * MIB });
+    const first = spawnRun(testOptions(hub, dir, { concurrency: 2 }));
+    await first.event(progressed(1 * MIB));
+    first.child.kill("SIGKILL");
+    await first.ended;
+    hub.clearFaults();
+    const changed = [syntheticFile("model.safetensors", 4 * MIB, { seed: 2 })];
+    await hub.repository(REPO).commit(changed);
+    const { result } = await run(hub, dir, { switchRevision: true });
+    expect(result.resumed_bytes).toBe(0);
+    await expectComplete(dir, changed);
+    expect(await leftovers(dir)).toEqual([]);
+  });
+
+  it("a directory of another repository is refused", async () => {
+    const files = sampleFiles(100 * KIB, 1);
+    const hub = await serve(files, { repositories: [{ name: REPO, files }, { name: "ns/other", files }] });
+    const dir = await temporary();
+    await run(hub, dir);
+    expect(await failure(hub, dir, { repo: "ns/other" })).toMatchObject({ code: "E_USAGE" });
+  });
+
+  it("says in JSON what a child process says in its result", async () => {
+    const files = sampleFiles(100 * KIB, 1);
+    const hub = await serve(files);
+    const dir = await temporary();
+    const { ended } = spawnRun(testOptions(hub, dir));
+    const { code, output } = await ended;
+    expect(code).toBe(0);
+    expect(Object.keys(said(output).result!)).toEqual([
+      "repo",
+      "revision",
+      "dir",
+      "files",
+      "bytes",
+      "downloaded_bytes",
+      "resumed_bytes",
+      "seconds",
+      "verified",
+    ]);
+  });
+});
