@@ -1,6 +1,7 @@
 export { BytePairs } from "./byte-pairs.ts";
 export { type Needed, python, sharedDir, title, withTempDir } from "./environment.ts";
 export { type BlackHole, startBlackHole } from "./hub/black-hole.ts";
+export { loopbackCertificate } from "./hub/certificate.ts";
 export {
   bytesFile,
   directoryFiles,

@@ -12,7 +12,8 @@ export interface HubFile {
   readonly lfs: boolean;
   /** The bytes [start, end) in pieces. A piece stays valid for ever (it is not overwritten by the next one). */
   read(start: number, end: number): AsyncIterable<Uint8Array>;
-  hashes(): Promise<FileHashes>;
+  /** `onBytes` is told what is read, when this call is the one that computes. */
+  hashes(onBytes?: (bytes: number) => void): Promise<FileHashes>;
 }
 
 export interface FileHashes {
@@ -53,20 +54,26 @@ abstract class Content implements HubFile {
 
   abstract read(start: number, end: number): AsyncIterable<Uint8Array>;
 
-  hashes(): Promise<FileHashes> {
-    this.#hashes ??= this.compute();
+  hashes(onBytes: (bytes: number) => void = () => {}): Promise<FileHashes> {
+    this.#hashes ??= this.#compute(onBytes);
     return this.#hashes;
   }
 
-  protected async sha256(): Promise<string> {
+  protected async sha256(onBytes: (bytes: number) => void): Promise<string> {
     const hash = createHash("sha256");
-    for await (const piece of this.read(0, this.size)) hash.update(piece);
+    for await (const piece of this.read(0, this.size)) {
+      hash.update(piece);
+      onBytes(piece.length);
+    }
     return hash.digest("hex");
   }
 
-  protected async compute(): Promise<FileHashes> {
-    if (!this.lfs) return { sha256: null, oid: await gitBlobSha1(this.read(0, this.size), this.size) };
-    const sha256 = await this.sha256();
+  async #compute(onBytes: (bytes: number) => void): Promise<FileHashes> {
+    if (!this.lfs) {
+      onBytes(this.size);
+      return { sha256: null, oid: await gitBlobSha1(this.read(0, this.size), this.size) };
+    }
+    const sha256 = await this.sha256(onBytes);
     const pointer = Buffer.from(lfsPointer(sha256, this.size));
     return { sha256, oid: await gitBlobSha1([pointer], pointer.length) };
   }
@@ -169,8 +176,8 @@ class SyntheticContent extends Content {
       at += length;
     }
   }
-  protected override async sha256(): Promise<string> {
-    return this.#given ?? (await super.sha256());
+  protected override async sha256(onBytes: (bytes: number) => void): Promise<string> {
+    return this.#given ?? (await super.sha256(onBytes));
   }
 }
 

@@ -29,15 +29,11 @@ async function hashAll(files: readonly HubFile[], { signal, onEvent }: StageOpti
   const total = files.reduce((sum, file) => sum + file.size, 0);
   const meter = new Meter({ stage: "hub", phase: "hashing", unit: "bytes", total, onEvent });
   meter.emit();
-  const heartbeat = setInterval(() => meter.add(0), 500);
-  try {
-    for (const file of files) {
+  for (const file of files) {
+    await file.hashes((bytes) => {
       throwIfAborted(signal);
-      await file.hashes();
-      meter.add(file.size);
-    }
-  } finally {
-    clearInterval(heartbeat);
+      meter.add(bytes);
+    });
   }
   meter.emit();
 }

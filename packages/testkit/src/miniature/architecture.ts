@@ -1,5 +1,5 @@
 /** Sizes of the miniature: every mechanism of K3 at a width that a test can afford. */
-export const HIDDEN = 320;
+export const HIDDEN = 256;
 export const LAYERS = 9;
 /** One-based, as the release counts: every fourth layer and the last, so that the last two MLA layers are adjacent. */
 export const FULL_ATTENTION = [4, 8, 9];

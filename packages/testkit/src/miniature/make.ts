@@ -27,6 +27,8 @@ export interface Miniature {
   samples: Sample[];
   /** Smallest lead of a learned token's logit over the next best one. */
   smallestMargin: number;
+  /** Smallest distance between a chosen and a refused expert in any of the samples: float32 must resolve it. */
+  smallestRouterGap: number;
   seconds: number;
 }
 
@@ -78,8 +80,9 @@ export async function makeMiniature(dir: string, options: MiniatureOptions = {})
   }
   meter.emit();
   const files = [...contents.keys()].sort();
+  const { smallestRouterGap } = model;
   const seconds = (performance.now() - startedAt) / 1000;
-  return { dir, files, shards: shards.length, bytes, samples, smallestMargin, seconds };
+  return { dir, files, shards: shards.length, bytes, samples, smallestMargin, smallestRouterGap, seconds };
 }
 
 function find(shards: readonly Map<string, RawTensor>[], name: string): RawTensor | undefined {

@@ -15,8 +15,8 @@ export interface Sample {
   completionIds: number[];
 }
 
-/** How much more a learned sentence counts than prose when byte pairs are learned. */
-const SENTENCE_WEIGHT = 4;
+/** How much more what is learned counts than prose when byte pairs are learned. */
+const KNOWN_WEIGHT = 4;
 
 let vocabulary: BytePairs | undefined;
 
@@ -28,11 +28,8 @@ export function miniatureVocabulary(): BytePairs {
     const chats = MINIATURE_CONVERSATIONS.flatMap(turnsOf).flatMap(({ prompt, completion }) =>
       [...prompt, ...completion].map((segment) => ("text" in segment ? segment.text : "\n")),
     );
-    const known =
-      sentences
-        .join("")
-        .replaceAll(/[^\x00-\x7f]/g, "\n")
-        .repeat(SENTENCE_WEIGHT) + chats.join("");
+    const ascii = sentences.join("").replaceAll(/[^\x00-\x7f]/g, "\n");
+    const known = (ascii + chats.join("")).repeat(KNOWN_WEIGHT);
     vocabulary = learnBytePairs(known + PROSE, BASE_TOKENS);
   }
   return vocabulary;

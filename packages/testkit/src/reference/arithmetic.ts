@@ -67,15 +67,51 @@ export function dot(a: Float64Array, b: Float64Array, bStart = 0): number {
   return s0 + s1 + (s2 + s3);
 }
 
-/** y = W x for every row x; W is [outputs, inputs], row-major. */
+/**
+ * y = W x for every row x; W is [outputs, inputs], row-major. Two outputs at a time, which halves the reads of x; each
+ * sum is formed as `dot` forms it, so a row's result does not depend on its company.
+ */
 export function linear(rows: Rows, weight: Float64Array): Rows {
   const inputs = rows[0]!.length;
   const outputs = weight.length / inputs;
   const result = rows.map(() => new Float64Array(outputs));
-  for (let o = 0; o < outputs; o++) {
+  const paired = inputs % 4 === 0 ? outputs - (outputs % 2) : 0;
+  for (let o = 0; o < paired; o += 2) {
+    const first = weight.subarray(o * inputs, (o + 1) * inputs);
+    const second = weight.subarray((o + 1) * inputs, (o + 2) * inputs);
+    for (let t = 0; t < rows.length; t++) dotPair(rows[t]!, first, second, result[t]!, o);
+  }
+  for (let o = paired; o < outputs; o++) {
     for (let t = 0; t < rows.length; t++) result[t]![o] = dot(rows[t]!, weight, o * inputs);
   }
   return result;
+}
+
+function dotPair(x: Float64Array, a: Float64Array, b: Float64Array, y: Float64Array, at: number): void {
+  let a0 = 0;
+  let a1 = 0;
+  let a2 = 0;
+  let a3 = 0;
+  let b0 = 0;
+  let b1 = 0;
+  let b2 = 0;
+  let b3 = 0;
+  for (let i = 0; i < x.length; i += 4) {
+    const x0 = x[i]!;
+    const x1 = x[i + 1]!;
+    const x2 = x[i + 2]!;
+    const x3 = x[i + 3]!;
+    a0 += x0 * a[i]!;
+    a1 += x1 * a[i + 1]!;
+    a2 += x2 * a[i + 2]!;
+    a3 += x3 * a[i + 3]!;
+    b0 += x0 * b[i]!;
+    b1 += x1 * b[i + 1]!;
+    b2 += x2 * b[i + 2]!;
+    b3 += x3 * b[i + 3]!;
+  }
+  y[at] = a0 + a1 + (a2 + a3);
+  y[at + 1] = b0 + b1 + (b2 + b3);
 }
 
 /** weight * x / sqrt(mean(x^2) + eps) over a slice of `values`, which is changed in place. */
