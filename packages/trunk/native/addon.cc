@@ -52,7 +52,7 @@ Napi::Value Decode(const Napi::CallbackInfo& info) {
   if (first > view.chunks) return fail(env, "firstChunk is out of range");
   const size_t chunks = info[3].IsNumber() ? info[3].As<Napi::Number>().Uint32Value() : view.chunks - first;
   if (chunks > view.chunks - first) return fail(env, "chunks is out of range");
-  const size_t begin = first * k3::codec::kChunkValues;
+  const size_t begin = std::min(view.values, first * k3::codec::kChunkValues);
   const size_t end = std::min(view.values, (first + chunks) * k3::codec::kChunkValues);
   auto out = Napi::Uint8Array::New(env, (end - begin) * 2);
   if (!k3::codec::decode(view, first, chunks, reinterpret_cast<uint16_t*>(out.Data()))) return env.Null();

@@ -100,7 +100,7 @@ bool parse_block(const uint8_t* stored, size_t stored_bytes, size_t raw_bytes, B
   const size_t padded = round_up(v.values, kGroupValues);
   const size_t fixed = kHeaderBytes + directory_bytes + padded + code_bytes(padded) + kTailPad;
   if (stored_bytes < fixed || stored_bytes >= raw_bytes) return false;
-  if (stored[0] != kFormat || stored[1] != kLevels) return false;
+  if (stored[0] != kFormat || stored[1] != kLevels || load_u32(stored + kValuesAt) != v.values) return false;
   for (size_t level = 0; level < kLevels; ++level) {
     for (size_t k = 0; k < 3; ++k) v.dictionary[level][k] = stored[kDictionaryAt + level * 3 + k];
   }

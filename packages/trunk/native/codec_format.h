@@ -11,12 +11,14 @@ namespace {
 // Stored block: header | directory | sign and mantissa bytes | codes of level 1 | tails | kTailPad zero
 // bytes.
 constexpr uint8_t kFormat = 1;
-constexpr size_t kHeaderBytes = 64;    // format, levels, 6 zero bytes, 3 x 3 dictionary entries, zeros
-constexpr size_t kDictionaryAt = 8;    // in the header
+constexpr size_t kHeaderBytes = 64;  // format, levels, u16 zero, u32 values, 3 x 3 dictionary entries, zeros
+constexpr size_t kValuesAt = 4;      // in the header
+constexpr size_t kDictionaryAt = 8;  // in the header
 constexpr size_t kDirectoryEntry = 8;  // u32 offset of the tail, u16 values of level 2, u16 of level 3
-constexpr size_t kGroupValues = 64;    // values whose codes share kGroupCodeBytes bytes
-constexpr size_t kGroupCodeBytes =
-    16;                        // byte j holds the codes of values j, 16 + j, 32 + j, 48 + j from bit 0 up
+// Codes come in groups of 64 values and 16 bytes: byte j has those of values j, 16 + j, 32 + j, 48 + j from
+// bit 0 up.
+constexpr size_t kGroupValues = 64;
+constexpr size_t kGroupCodeBytes = 16;
 constexpr uint8_t kOther = 3;  // the code of an exponent that the level's dictionary does not have
 
 constexpr size_t round_up(size_t n, size_t to) {

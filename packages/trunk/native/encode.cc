@@ -124,6 +124,7 @@ size_t encode(const uint8_t* raw, size_t raw_bytes, uint8_t* out) {
   std::memset(out, 0, kHeaderBytes + directory_bytes);
   out[0] = kFormat;
   out[1] = kLevels;
+  store_u32(out + kValuesAt, values);
   std::memcpy(out + kDictionaryAt, dictionary, sizeof dictionary);
 
   LevelBuffer first, second, third, plain;
