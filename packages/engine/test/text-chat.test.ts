@@ -227,6 +227,16 @@ describe("encoded conversations", () => {
     expect(structure(attack)).toEqual(structure("x"));
   });
 
+  test("a call with very many arguments", () => {
+    const args = Object.fromEntries(Array.from({ length: 20_000 }, (_, at) => [`k${at}`, at]));
+    const messages: Message[] = [
+      { role: "assistant", tool_calls: [{ function: { name: "f", arguments: args } }] },
+    ];
+    const open = tokenizer.specials.get("<|open|>");
+    // One opening per argument, and those of message, response, tools and call.
+    expect(encodeConversation(tokenizer, messages, bare).filter((id) => id === open)).toHaveLength(20_004);
+  });
+
   test("a vocabulary without the special tokens is refused", () => {
     const plain = createTokenizer({ ranks: madeUpRanks(3, 300), baseTokens: 300, specials: {} });
     expect(() => encodeConversation(plain, [])).toThrow(

@@ -39,7 +39,30 @@ describe("against tiktoken", () => {
       const expected = [...oracle.encode_ordinary(text)];
       expect(ours.encode(text), JSON.stringify(text)).toEqual(expected);
     }
-  });
+  }, 900_000);
+
+  const nightly = process.env["K3_NIGHTLY"] === "1";
+  test(`${nightly ? "every" : "every 13th"} code point among letters, digits, spaces and Han`, () => {
+    // Tokens that join the last byte of a character with what follows show where the text was split.
+    const bytes = Array.from({ length: 256 }, (_, byte) => Buffer.from([byte]));
+    const joints = Array.from({ length: 64 }, (_, last) =>
+      [..."aA1!你 '"].map((next) => Buffer.from([0x80 + last, Buffer.from(next)[0]!])),
+    );
+    const known = new Map([...bytes, ...joints.flat()].map((token) => [token.toString("latin1"), token]));
+    const probes = [...known.values()].map((token, rank): [Uint8Array, number] => [token, rank]);
+    const reference = new Tiktoken(tiktokenModel(probes), {}, PUBLISHED_PATTERN);
+    const probed = createTokenizer({ ranks: probes, baseTokens: probes.length, specials: {} });
+    const differing: string[] = [];
+    for (let codePoint = 0x80; codePoint < 0x110000; codePoint += nightly ? 1 : 13) {
+      if (codePoint >= 0xd800 && codePoint <= 0xdfff) continue;
+      const x = String.fromCodePoint(codePoint);
+      const text = `${x}a${x}A${x}1${x}!${x}你${x}你 ${x}a${x}'s A${x}a`;
+      if (probed.encode(text).join() !== [...reference.encode_ordinary(text)].join())
+        differing.push(codePoint.toString(16));
+    }
+    reference.free();
+    expect(differing).toEqual([]);
+  }, 900_000);
 
   test("long pieces, where merging goes by a heap", () => {
     const random = generator(13);

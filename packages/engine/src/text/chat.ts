@@ -51,24 +51,23 @@ export function conversationSegments(
   options: ConversationOptions = {},
 ): Segment[] {
   const thinking = options.thinking ?? true;
-  const segments: Segment[] = [];
-  if (options.tools !== undefined && options.tools.length > 0) {
-    segments.push(...toolDeclaration(TOOLS_HEADING, options.tools));
-  }
   const effort = options.thinkingEffort ?? "max";
   if (!THINKING_EFFORTS.includes(effort)) {
     throw usage(
       `thinkingEffort is ${JSON.stringify(effort)}; it must be one of ${THINKING_EFFORTS.join(", ")}`,
     );
   }
-  if (thinking) segments.push(...systemMessage("thinking-effort", thinkingEffortText(effort)));
-  for (const [at, item] of orderedToolResults(messages))
-    segments.push(...messageSegments(item, at, thinking));
-  segments.push(...trailingMessages(options));
-  if (options.generationPrompt ?? true) {
-    segments.push(...open("message", [["role", "assistant"]]), ...open(thinking ? "think" : "response"));
+  const parts: Segment[][] = [];
+  if (options.tools !== undefined && options.tools.length > 0) {
+    parts.push(toolDeclaration(TOOLS_HEADING, options.tools));
   }
-  return segments;
+  if (thinking) parts.push(systemMessage("thinking-effort", thinkingEffortText(effort)));
+  for (const [at, item] of orderedToolResults(messages)) parts.push(messageSegments(item, at, thinking));
+  parts.push(trailingMessages(options));
+  if (options.generationPrompt ?? true) {
+    parts.push(open("message", [["role", "assistant"]]), open(thinking ? "think" : "response"));
+  }
+  return parts.flat();
 }
 
 /** Throws E_USAGE when ids ask for an image: the engine is text-only and has nothing to put in the place of `<|media_pad|>`. */
@@ -151,20 +150,19 @@ function roleAttributes(item: { role: string; name?: string | undefined }): Attr
 }
 
 function assistantBody(item: AssistantMessage, at: number, thinking: boolean): Segment[] {
-  const body: Segment[] = [];
   // In thinking mode the element is there even when nothing was thought.
-  if (thinking) body.push(...element("think", [], [{ text: item.reasoning_content ?? "" }]));
-  body.push(...element("response", [], [{ text: plainText(item.content, at) }]));
+  const think = thinking ? element("think", [], [{ text: item.reasoning_content ?? "" }]) : [];
+  const response = element("response", [], [{ text: plainText(item.content, at) }]);
   const calls = item.tool_calls ?? [];
-  if (calls.length > 0)
-    body.push(
-      ...element(
-        "tools",
-        [],
-        calls.flatMap((call, index) => callSegments(call, index + 1, at)),
-      ),
-    );
-  return body;
+  const tools =
+    calls.length > 0
+      ? element(
+          "tools",
+          [],
+          calls.flatMap((call, index) => callSegments(call, index + 1, at)),
+        )
+      : [];
+  return [...think, ...response, ...tools];
 }
 
 function callSegments(call: ToolCall, index: number, at: number): Segment[] {

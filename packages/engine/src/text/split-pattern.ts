@@ -1,22 +1,36 @@
 import { StageError } from "@k3/stage";
 
 /**
+ * Letters, marks and numbers that Unicode 17 added (Han characters among them). tiktoken, on which the released tokenizer is built, splits by the
+ * tables of Unicode 16 (1.0.22, every code point compared), where these are unassigned; taking them out makes the ids
+ * independent of the Unicode version of the JavaScript engine, up to 17.
+ */
+const ADDED_IN_UNICODE_17 = ranges(
+  "088f 0c5c 0cdc 1acf-1add 1ae0-1aeb a7ce-a7cf a7d2 a7d4 a7f1 10940-10959 10ec5-10ec7 10efa-10efb 11b60-11b67 11db0-11ddb " +
+    "11de0-11de9 16ea0-16eb8 16ebb-16ed3 16ff2-16ff6 187f8-187ff 18d09-18d1e 18d80-18df2 1e6c0-1e6de 1e6e0-1e6f5 1e6fe-1e6ff " +
+    "2b73a-2b73f 2cea2-2cead 323b0-33479",
+);
+
+/**
  * The split pattern of the released tokenizer (tokenization_kimi.py), rewritten for the `v` flag:
  * `\p{Han}` is `\p{Script=Han}`; `[A&&[^\p{Han}]]` is a class difference; the case-insensitive contractions are written out (by
  * Unicode case folding a long s, U+017F, also matches s); `\s` is `\p{White_Space}`, because JavaScript's `\s` has U+FEFF and
  * lacks U+0085. The first alternative that matches wins.
  */
-const UPPER = String.raw`[[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]--\p{Script=Han}]`;
-const LOWER = String.raw`[[\p{Ll}\p{Lm}\p{Lo}\p{M}]--\p{Script=Han}]`;
-const CONTRACTION = "(?:'[sS\u017f]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])?";
+const HAN = String.raw`[\p{Script=Han}--[${ADDED_IN_UNICODE_17}]]`;
+const UPPER = String.raw`[[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]--[\p{Script=Han}${ADDED_IN_UNICODE_17}]]`;
+const LOWER = String.raw`[[\p{Ll}\p{Lm}\p{Lo}\p{M}]--[\p{Script=Han}${ADDED_IN_UNICODE_17}]]`;
+const NUMBER = String.raw`[\p{N}--[${ADDED_IN_UNICODE_17}]]`;
+const LETTER_OR_NUMBER = String.raw`[[\p{L}\p{N}]--[${ADDED_IN_UNICODE_17}]]`;
 const SPACE = String.raw`\p{White_Space}`;
+const CONTRACTION = "(?:'[sS\u017f]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])?";
 const SPLIT = new RegExp(
   [
-    String.raw`\p{Script=Han}+`,
-    String.raw`[^\r\n\p{L}\p{N}]?${UPPER}*${LOWER}+${CONTRACTION}`,
-    String.raw`[^\r\n\p{L}\p{N}]?${UPPER}+${LOWER}*${CONTRACTION}`,
-    String.raw`\p{N}{1,3}`,
-    String.raw` ?[^${SPACE}\p{L}\p{N}]+[\r\n]*`,
+    `${HAN}+`,
+    String.raw`[^\r\n${LETTER_OR_NUMBER}]?${UPPER}*${LOWER}+${CONTRACTION}`,
+    String.raw`[^\r\n${LETTER_OR_NUMBER}]?${UPPER}+${LOWER}*${CONTRACTION}`,
+    `${NUMBER}{1,3}`,
+    String.raw` ?[^${SPACE}${LETTER_OR_NUMBER}]+[\r\n]*`,
     String.raw`${SPACE}*[\r\n]+`,
     String.raw`${SPACE}+(?!\P{White_Space})`,
     `${SPACE}+`,
@@ -93,6 +107,11 @@ function cutRuns(chunk: string, maxRun: number, parts: string[]): void {
     run += 1;
   }
   parts.push(chunk.slice(start));
+}
+
+/** "a7ce-a7cf a7d2" as the inside of a character class. */
+function ranges(list: string): string {
+  return list.replace(/[0-9a-f]+/g, String.raw`\u{$&}`).replaceAll(" ", "");
 }
 
 function unitsAt(text: string, at: number): 1 | 2 {
