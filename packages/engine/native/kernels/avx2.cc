@@ -11,7 +11,16 @@
 namespace k3 {
 namespace {
 
-constexpr size_t kStreamRows = 2;
+#ifndef SR
+#define SR 4
+#endif
+#ifndef FEW
+#define FEW 4
+#endif
+constexpr size_t kStreamRows = SR;
+constexpr size_t kShareRows = 1;
+constexpr size_t kShareTokens = 2;
+constexpr size_t kFewTokens = FEW;
 constexpr size_t kTileRows = 3;
 constexpr size_t kTileTokens = 4;
 
@@ -90,6 +99,7 @@ inline void store_interleaved(const F (&w)[kParts], float* out) {
 }  // namespace k3
 
 #include "matmul.h"
+// After everything that it names.
 #include "table.h"
 
 namespace k3 {
