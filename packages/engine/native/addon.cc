@@ -281,11 +281,11 @@ class NativeEngine : public Napi::ObjectWrap<NativeEngine> {
   uint32_t jobs_ = 0;
 };
 
-// measure(model, chunk): what the areas would take, without opening anything.
+// measure(model): what the areas would take, without opening anything.
 Napi::Value measure_sizes(const Napi::CallbackInfo& info) {
   const Napi::Env env = info.Env();
-  if (!info[0].IsObject() || !info[1].IsNumber()) {
-    throw_error(env, {"E_DEFECT", "measure needs a model and a chunk", ""});
+  if (!info[0].IsObject()) {
+    throw_error(env, {"E_DEFECT", "measure needs a model", ""});
     return env.Undefined();
   }
   Weights weights;
@@ -296,10 +296,11 @@ Napi::Value measure_sizes(const Napi::CallbackInfo& info) {
     throw_error(env, error);
     return env.Undefined();
   }
-  const EngineSizes sizes = measure(weights, experts, info[1].As<Napi::Number>().Uint32Value());
+  const EngineSizes sizes = measure(weights, experts);
   Napi::Object out = Napi::Object::New(env);
   const auto set = [&](const char* name, uint64_t n) { out.Set(name, static_cast<double>(n)); };
-  set("activations", sizes.activations), set("perWorker", sizes.per_worker), set("ringSlot", sizes.ring_slot);
+  set("activations", sizes.activations), set("activationsPerToken", sizes.activations_per_token);
+  set("perWorker", sizes.per_worker), set("ringSlot", sizes.ring_slot);
   set("expertSlot", sizes.expert_slot), set("stateFixed", sizes.state_fixed);
   set("statePosition", sizes.state_position), set("tables", sizes.tables);
   // What each block takes when it is pinned.

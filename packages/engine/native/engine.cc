@@ -2,10 +2,13 @@
 
 namespace k3 {
 
-EngineSizes measure(const Weights& weights, const ExpertTable& experts, uint32_t chunk) {
+EngineSizes measure(const Weights& weights, const ExpertTable& experts) {
   EngineSizes sizes;
   Activations activations;
-  sizes.activations = round_up(activations.carve(nullptr, weights, chunk), kPage);
+  // The size is the largest of several sums that grow with the tokens, so a chord lies above it everywhere between.
+  constexpr uint32_t kFar = 1025;
+  sizes.activations = round_up(activations.carve(nullptr, weights, 1), kPage);
+  sizes.activations_per_token = (activations.carve(nullptr, weights, kFar) - sizes.activations) / (kFar - 1) + 4 * kPage;
   sizes.per_worker = worker_buffer_bytes(weights, experts) + round_up(TrunkMatmul::tile_bytes(weights), kPage) +
                      round_up(worker_floats(weights.config) * sizeof(float), kPage);
   sizes.ring_slot = round_up(weights.block_buffer_bytes(), kPage);

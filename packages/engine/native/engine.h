@@ -25,7 +25,8 @@ struct EngineOptions {
 
 // What the areas of an engine take, for the plan.
 struct EngineSizes {
-  uint64_t activations = 0;      // for a chunk of that many tokens
+  uint64_t activations = 0;      // for one token
+  uint64_t activations_per_token = 0;  // and for each more
   uint64_t per_worker = 0;
   uint64_t ring_slot = 0;
   uint64_t expert_slot = 0;
@@ -33,7 +34,7 @@ struct EngineSizes {
   uint64_t state_position = 0;   // of a session, per position
   uint64_t tables = 0;           // block, segment and expert tables
 };
-EngineSizes measure(const Weights& weights, const ExpertTable& experts, uint32_t chunk);
+EngineSizes measure(const Weights& weights, const ExpertTable& experts);
 
 class Engine {
  public:

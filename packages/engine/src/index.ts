@@ -1,1 +1,12 @@
-export {};
+export { availableMemory, type AvailableMemory } from "./memory.ts";
+export { Model, type ModelOptions, type Pass, type PassStats } from "./model.ts";
+export type { MemoryPlan } from "./plan.ts";
+export {
+  type GenerateOptions,
+  type GenerateStep,
+  type PassRecord,
+  type PrefillOptions,
+  Session,
+  type Snapshot,
+} from "./session.ts";
+export * from "./text/index.ts";

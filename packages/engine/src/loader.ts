@@ -1,0 +1,30 @@
+import { createRequire } from "node:module";
+import { StageError } from "@k3/stage";
+import type { NativeAddon } from "./native.ts";
+
+const require = createRequire(import.meta.url);
+let loaded: NativeAddon | undefined;
+
+/**
+ * The addon, loaded at first use: what was built here, then the package for this platform. Throws E_USAGE, naming what
+ * was tried and the remedy, when there is neither.
+ */
+export function loadNative(): NativeAddon {
+  if (loaded) return loaded;
+  const platform = `@k3/engine-${process.platform}-${process.arch}${process.platform === "linux" ? "-gnu" : ""}`;
+  const candidates = [process.env["K3_ENGINE_ADDON"], "../build/Release/k3.node", platform].filter(
+    (path): path is string => path !== undefined && path !== "",
+  );
+  const tried: string[] = [];
+  for (const path of candidates) {
+    try {
+      loaded = require(path) as NativeAddon;
+      return loaded;
+    } catch (error) {
+      tried.push(`${path}: ${(error as Error).message.split("\n")[0]}`);
+    }
+  }
+  throw new StageError("E_USAGE", `the native engine is not there:\n- ${tried.join("\n- ")}`, {
+    hint: "build it with `npx k3-engine-build` (needs CMake and a C++20 compiler)",
+  });
+}

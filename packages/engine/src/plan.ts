@@ -1,0 +1,197 @@
+import { formatBytes, StageError } from "@k3/stage";
+import { expertBytesSaved } from "./expert-savings.ts";
+import type { NativeSizes } from "./native.ts";
+
+export interface PlanInput {
+  /** What the whole process may take at its peak. */
+  budgetBytes: number;
+  /** What it takes already, with the model's headers read. */
+  baselineBytes: number;
+  sizes: NativeSizes;
+  /** Stored bytes of each block of the trunk, in forward order: what one pass saves when the block is pinned. */
+  storedBytes: Uint32Array;
+  threads: number;
+  contextTokens: number;
+  /** Sequences, snapshots included, that have room at the same time. */
+  sessions: number;
+  /** The most tokens a pass should take; fewer when memory is short. */
+  chunk: number;
+  vocab: number;
+  moeLayers: number;
+  experts: number;
+  expertsPerToken: number;
+  expertBytes: number;
+}
+
+/** How a memory budget is spent. All in bytes unless the name says otherwise; `parts` sum up to `plannedBytes`. */
+export interface MemoryPlan {
+  budgetBytes: number;
+  plannedBytes: number;
+  parts: {
+    /** Node.js, the program, the index of the tensors, and room for the garbage of a run. */
+    process: number;
+    state: number;
+    latentCache: number;
+    activations: number;
+    workers: number;
+    ring: number;
+    expertsInFlight: number;
+    pinnedTrunk: number;
+    expertCache: number;
+  };
+  /** Tokens per pass. */
+  chunk: number;
+  contextTokens: number;
+  ringBlocks: number;
+  expertsInFlight: number;
+  expertsCached: number;
+  /** Stored bytes of the pinned blocks, out of all that a pass with logits needs. */
+  pinnedBytes: number;
+  trunkBytes: number;
+  /** What a decoded token will read at this budget, by the solved division of it. */
+  readBytesPerToken: { trunk: number; experts: number };
+  /** One byte per block of the trunk. */
+  pinned: Uint8Array;
+}
+
+/** V8's heap grows by about this much in a run: logits, buffers of text, compiled code. */
+const PROCESS_GROWTH = 48e6;
+const STACK = 128e3;
+/** Blocks in the ring and experts on their way: enough for a disk with a millisecond of latency at several GB/s. */
+const RING_BLOCKS = [48, 32, 16, 8, 4, 2];
+const IN_FLIGHT = [16, 8, 4, 2, 1];
+
+/**
+ * Divides a budget. First what a run cannot do without, in the most comfortable form that fits; then, of the rest, the
+ * split between pinned trunk and cached experts that saves the most bytes per decoded token. Throws E_MEMORY (exit 5)
+ * with `details: {needed, given}` when even the smallest form does not fit.
+ */
+export function planMemory(input: PlanInput): MemoryPlan {
+  const { budgetBytes, sizes } = input;
+  const forms = [...workingForms(input)];
+  const form = forms.find(({ bytes }) => bytes <= budgetBytes);
+  if (!form) {
+    const needed = Math.min(...forms.map(({ bytes }) => bytes));
+    throw new StageError(
+      "E_MEMORY",
+      `the model needs at least ${formatBytes(needed)} for a context of ${input.contextTokens} tokens; ${formatBytes(budgetBytes)} were given`,
+      { hint: `give --memory ${Math.ceil(needed / 1e8) / 10}GB or more, or a shorter context`, details: { needed, given: budgetBytes } },
+    );
+  }
+  const rest = budgetBytes - form.bytes;
+  const split = solveSplit(input, rest);
+  const pinned = spread(sizes.blockBytes, rest - split.expertsCached * sizes.expertSlot);
+  let pinnedTrunk = 0;
+  let pinnedBytes = 0;
+  let trunkBytes = 0;
+  pinned.forEach((flag, block) => {
+    trunkBytes += input.storedBytes[block]!;
+    if (!flag) return;
+    pinnedTrunk += sizes.blockBytes[block]!;
+    pinnedBytes += input.storedBytes[block]!;
+  });
+  const expertCache = split.expertsCached * sizes.expertSlot;
+  const perToken = input.moeLayers * input.expertsPerToken * input.expertBytes;
+  return {
+    budgetBytes,
+    plannedBytes: form.bytes + pinnedTrunk + expertCache,
+    parts: { ...form.parts, pinnedTrunk, expertCache },
+    chunk: form.chunk,
+    contextTokens: input.contextTokens,
+    ringBlocks: form.ringBlocks,
+    expertsInFlight: form.expertsInFlight,
+    expertsCached: split.expertsCached,
+    pinnedBytes,
+    trunkBytes,
+    readBytesPerToken: {
+      trunk: trunkBytes - pinnedBytes,
+      experts: perToken - expertBytesSaved(split.expertsCached * input.expertBytes, perToken, totalExperts(input)),
+    },
+    pinned,
+  };
+}
+
+interface WorkingForm {
+  bytes: number;
+  parts: Omit<MemoryPlan["parts"], "pinnedTrunk" | "expertCache">;
+  chunk: number;
+  ringBlocks: number;
+  expertsInFlight: number;
+}
+
+/** From the most comfortable to the smallest: first shorter chunks, then fewer reads in flight. */
+function* workingForms(input: PlanInput): Generator<WorkingForm> {
+  const chunks: number[] = [];
+  for (let chunk = input.chunk; chunk > 1; chunk = Math.ceil(chunk / 2)) chunks.push(chunk);
+  chunks.push(1);
+  const comfortable = [RING_BLOCKS[0]!, IN_FLIGHT[0]!] as const;
+  for (const chunk of chunks.slice(0, 3)) yield workingForm(input, chunk, ...comfortable);
+  for (const [step, ringBlocks] of RING_BLOCKS.entries()) {
+    for (const chunk of chunks) yield workingForm(input, chunk, ringBlocks, IN_FLIGHT[Math.min(step, IN_FLIGHT.length - 1)]!);
+  }
+}
+
+function workingForm(input: PlanInput, chunk: number, ringBlocks: number, inFlight: number): WorkingForm {
+  const { sizes, threads, sessions } = input;
+  const mostExperts = Math.min(input.experts, chunk * input.expertsPerToken);
+  const expertsInFlight = input.moeLayers > 0 ? Math.min(inFlight, mostExperts) : 0;
+  const parts = {
+    process: input.baselineBytes + PROCESS_GROWTH + sizes.tables + 3 * input.vocab * 4,
+    state: sizes.stateFixed * sessions,
+    latentCache: sizes.statePosition * input.contextTokens * sessions,
+    activations: sizes.activations + (chunk - 1) * sizes.activationsPerToken,
+    workers: (sizes.perWorker + STACK) * threads,
+    ring: sizes.ringSlot * ringBlocks,
+    expertsInFlight: sizes.expertSlot * expertsInFlight,
+  };
+  const bytes = Object.values(parts).reduce((sum, part) => sum + part, 0);
+  return { bytes, parts, chunk, ringBlocks, expertsInFlight };
+}
+
+const totalExperts = (input: PlanInput): number => input.moeLayers * input.experts * input.expertBytes;
+
+/**
+ * A pinned byte of trunk saves a byte per token; a byte of expert cache saves what the recorded trace says (see
+ * expert-savings.ts), which is less until the trunk is resident. Every split in steps of 1/256 of the rest is compared.
+ */
+function solveSplit(input: PlanInput, rest: number): { expertsCached: number } {
+  const { sizes } = input;
+  const trunkTotal = sizes.blockBytes.reduce((sum, bytes) => sum + bytes, 0);
+  const storedTotal = input.storedBytes.reduce((sum, bytes) => sum + bytes, 0);
+  const most = input.moeLayers * input.experts;
+  if (most === 0 || sizes.expertSlot === 0) return { expertsCached: 0 };
+  const perToken = input.moeLayers * input.expertsPerToken * input.expertBytes;
+  let best = { expertsCached: 0, saved: -1 };
+  const candidates = new Set([Math.floor(Math.max(0, rest - trunkTotal) / sizes.expertSlot)]);
+  for (let step = 0; step <= 256; step++) candidates.add(Math.floor((rest * step) / 256 / sizes.expertSlot));
+  for (const count of [...candidates].sort((a, b) => a - b)) {
+    const expertsCached = Math.min(count, most);
+    const pinnable = Math.min(trunkTotal, rest - expertsCached * sizes.expertSlot);
+    const saved =
+      (pinnable / trunkTotal) * storedTotal +
+      expertBytesSaved(expertsCached * input.expertBytes, perToken, totalExperts(input));
+    if (saved > best.saved) best = { expertsCached, saved };
+  }
+  return { expertsCached: best.expertsCached };
+}
+
+/**
+ * Pins blocks worth at most `room` bytes, spread evenly over the pass: while pinned blocks are computed, the disk reads
+ * the others ahead.
+ */
+function spread(blockBytes: Float64Array, room: number): Uint8Array {
+  const pinned = new Uint8Array(blockBytes.length);
+  const total = blockBytes.reduce((sum, bytes) => sum + bytes, 0);
+  const share = Math.min(1, Math.max(0, room) / total);
+  let credit = 0;
+  let left = room;
+  for (let block = 0; block < blockBytes.length; block++) {
+    const bytes = blockBytes[block]!;
+    credit += share * bytes;
+    if (credit < bytes - 0.5 || bytes > left) continue;
+    pinned[block] = 1;
+    credit -= bytes;
+    left -= bytes;
+  }
+  return pinned;
+}

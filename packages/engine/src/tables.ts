@@ -1,0 +1,222 @@
+import { join } from "node:path";
+import type { Checkpoint, LocatedTensor } from "@k3/checkpoint";
+import { StageError } from "@k3/stage";
+import { type BlockLayout, layoutBlocks, requireTrunkOf, type Trunk, type TrunkTensor, tensorRows } from "@k3/trunk";
+import type { NativeConfig, NativeModel } from "./native.ts";
+import { LAYER_ROLES, NO_TENSOR, roleOf } from "./tensor-roles.ts";
+
+/**
+ * Where every weight of a checkpoint's first `checkpoint.layers` layers is, as the native engine takes it: the trunk's
+ * blocks in forward order, from the packed trunk when there is one, else cut from the shards as they are.
+ *
+ * Throws E_DATA (exit 3) when the trunk was packed from another checkpoint, naming what differs.
+ */
+export function buildTables(checkpoint: Checkpoint, trunk?: Trunk): NativeModel {
+  const files = checkpoint.shards.map(({ file, size }) => ({ path: join(checkpoint.dir, file), size }));
+  const { experts, embed, layers } = checkpoint;
+  const used = new Set([embed.shard, ...checkpoint.dense.map(({ shard }) => shard), ...experts.shards]);
+  const dense = trunk ? fromTrunk(checkpoint, trunk, files.length, used) : fromShards(checkpoint);
+  if (trunk) files.push({ path: trunk.dataPath, size: trunk.manifest.data.bytes });
+  const renumber = dropUnused(files, used, trunk !== undefined);
+  for (let p = 0; p < dense.pieces.length; p += 3) dense.pieces[p] = renumber[dense.pieces[p]!]!;
+  return {
+    config: nativeConfig(checkpoint),
+    files: files.filter((_, file) => renumber[file] !== NO_TENSOR),
+    ...dense,
+    roles: rolesOf(dense.names, layers),
+    experts: {
+      format: { mxfp4: 0, BF16: 1, F32: 2 }[experts.format],
+      layers: experts.layers.length,
+      experts: experts.layers.length > 0 ? experts.experts : 0,
+      partBytes: Float64Array.from(experts.partBytes),
+      offsets: experts.offsets,
+      files: experts.shards.map((shard) => renumber[shard]!),
+    },
+    embedding: { file: renumber[embed.shard]!, offset: embed.offset, dtype: embed.dtype === "F32" ? 1 : 0 },
+  };
+}
+
+interface DenseTables
+  extends Pick<NativeModel, "tensors" | "segments" | "pieces" | "pieceOffsets" | "blocks"> {
+  names: { name: string; layer: number | null }[];
+}
+
+function fromShards(checkpoint: Checkpoint): DenseTables {
+  const { dense, layers } = checkpoint;
+  const layout = layoutBlocks(dense);
+  const pieces: number[] = [];
+  const offsets: number[] = [];
+  const blocks = new Uint32Array(layout.blocks * 8);
+  for (let b = 0; b < layout.blocks; b++) {
+    const first = offsets.length;
+    for (let s = layout.segmentStart[b]!; s < layout.segmentStart[b + 1]!; s++) {
+      const tensor = dense[layout.segments.tensor[s]!]!;
+      const rowBytes = tensorRows(tensor).rowBytes;
+      pieces.push(tensor.shard, layout.segments.bytes[s]!, layout.segments.byteOffset[s]!);
+      offsets.push(tensor.offset + layout.segments.firstRow[s]! * rowBytes);
+    }
+    const layer = layerOf(layout, dense, b) ?? layers;
+    blocks.set(blockRow(layout, b, layout.segmentStart[b]!, first, offsets.length - first, layer, 0, 0), b * 8);
+  }
+  return {
+    names: dense,
+    tensors: tensorTable(dense),
+    segments: segmentTable(layout, layout.segmentStart[0]!, layout.segmentStart[layout.blocks]!, (t) => t),
+    pieces: Uint32Array.from(pieces),
+    pieceOffsets: Float64Array.from(offsets),
+    blocks,
+  };
+}
+
+function fromTrunk(checkpoint: Checkpoint, trunk: Trunk, file: number, used: Set<number>): DenseTables {
+  requireSameSource(checkpoint, trunk, used);
+  const { table, manifest } = trunk;
+  const wanted = new Map<string, LocatedTensor>(checkpoint.dense.map((tensor) => [tensor.name, tensor]));
+  const number = manifest.tensors.map(() => NO_TENSOR);
+  const tensors: TrunkTensor[] = [];
+  manifest.tensors.forEach((tensor, t) => {
+    const source = wanted.get(tensor.name);
+    if (!source) return;
+    if (source.dtype !== tensor.dtype || source.shape.join() !== tensor.shape.join() || source.layer !== tensor.layer) {
+      throw mismatch(trunk, `${tensor.name} has another shape or type`);
+    }
+    wanted.delete(tensor.name);
+    number[t] = tensors.push(tensor) - 1;
+  });
+  for (const missing of wanted.keys()) throw mismatch(trunk, `${missing} is missing`);
+
+  const segments: number[] = [];
+  const rows: number[] = [];
+  const pieces: number[] = [];
+  const offsets: number[] = [];
+  const blocks: number[] = [];
+  for (let b = 0; b < table.blocks; b++) {
+    const layer = layerOf(table, manifest.tensors, b);
+    if (layer !== null && layer >= checkpoint.layers) continue;
+    const first = segments.length / 4;
+    for (let s = table.segmentStart[b]!; s < table.segmentStart[b + 1]!; s++) {
+      const t = number[table.segments.tensor[s]!]!;
+      if (t === NO_TENSOR) throw mismatch(trunk, `${manifest.tensors[table.segments.tensor[s]!]!.name} is not in it`);
+      segments.push(t, table.segments.firstRow[s]!, table.segments.rows[s]!, table.segments.byteOffset[s]!);
+    }
+    rows.push(segments.length / 4 - first);
+    pieces.push(file, table.storedBytes[b]!, 0);
+    offsets.push(table.offset[b]!);
+    blocks.push(
+      ...blockRow(table, b, first, offsets.length - 1, 1, layer ?? checkpoint.layers, table.crcStored[b]!, table.codec[b]! | 256),
+    );
+  }
+  return {
+    names: tensors,
+    tensors: tensorTable(tensors),
+    segments: Uint32Array.from(segments),
+    pieces: Uint32Array.from(pieces),
+    pieceOffsets: Float64Array.from(offsets),
+    blocks: Uint32Array.from(blocks),
+  };
+}
+
+/** The trunk and the checkpoint must name the same source, as far as the shards in use go: a partial download runs too. */
+function requireSameSource(checkpoint: Checkpoint, trunk: Trunk, used: Set<number>): void {
+  const { revision, configSha256, config, layers } = checkpoint;
+  const inUse = new Set([...used].map((shard) => checkpoint.shards[shard]!.file));
+  const compared = <T extends { file: string }>(shards: readonly T[]): T[] =>
+    layers === config.layers ? [...shards] : shards.filter(({ file }) => inUse.has(file));
+  const { manifest } = trunk;
+  const source = { ...manifest.source, shards: compared(manifest.source.shards) };
+  const shards = compared(checkpoint.shards).map(({ file, size, headerSha256 }) => ({ file, size, headerSha256 }));
+  requireTrunkOf({ ...trunk, manifest: { ...manifest, source } }, { revision, configSha256, shards });
+}
+
+function mismatch(trunk: Trunk, what: string): StageError {
+  return new StageError("E_DATA", `${trunk.dir}: packed from another checkpoint: ${what}`, {
+    hint: "pack this checkpoint, or give the directory of its own trunk",
+  });
+}
+
+const layerOf = (layout: BlockLayout, tensors: readonly { layer: number | null }[], block: number) =>
+  tensors[layout.segments.tensor[layout.segmentStart[block]!]!]!.layer;
+
+function blockRow(
+  layout: BlockLayout,
+  block: number,
+  firstSegment: number,
+  firstPiece: number,
+  pieces: number,
+  layer: number,
+  crc: number,
+  codec: number,
+): number[] {
+  const segments = layout.segmentStart[block + 1]! - layout.segmentStart[block]!;
+  return [firstSegment, segments, firstPiece, pieces, layout.rawBytes[block]!, crc, layer, codec];
+}
+
+function segmentTable(layout: BlockLayout, begin: number, end: number, number: (tensor: number) => number): Uint32Array {
+  const { tensor, firstRow, rows, byteOffset } = layout.segments;
+  const table = new Uint32Array((end - begin) * 4);
+  for (let s = begin; s < end; s++) {
+    table.set([number(tensor[s]!), firstRow[s]!, rows[s]!, byteOffset[s]!], (s - begin) * 4);
+  }
+  return table;
+}
+
+function tensorTable(tensors: readonly TrunkTensor[]): Uint32Array {
+  return Uint32Array.from(
+    tensors.flatMap((tensor) => {
+      const { rows, rowBytes } = tensorRows(tensor);
+      const wide = tensor.dtype === "F32";
+      return [rows, rowBytes / (wide ? 4 : 2), wide ? 1 : 0];
+    }),
+  );
+}
+
+function rolesOf(tensors: readonly { name: string; layer: number | null }[], layers: number): Uint32Array {
+  const roles = new Uint32Array((layers + 1) * LAYER_ROLES.length).fill(NO_TENSOR);
+  tensors.forEach(({ name, layer }, t) => {
+    const role = roleOf(name, layer);
+    if (role !== undefined) roles[(layer ?? layers) * LAYER_ROLES.length + role] = t;
+  });
+  return roles;
+}
+
+/** New numbers of the files that are read at all; shards of the vision tower, say, are not even opened. */
+function dropUnused(files: readonly unknown[], used: Set<number>, lastIsTrunk: boolean): Uint32Array {
+  let next = 0;
+  return Uint32Array.from(files, (_, file) =>
+    used.has(file) || (lastIsTrunk && file === files.length - 1) ? next++ : NO_TENSOR,
+  );
+}
+
+function nativeConfig({ config: c, layers }: Checkpoint): NativeConfig {
+  return {
+    hidden: c.hiddenSize,
+    layers,
+    vocab: c.vocabSize,
+    rmsNormEps: c.rmsNormEps,
+    attnResBlockSize: c.attnResBlockSize,
+    situBeta: c.situBeta,
+    situLinearBeta: c.situLinearBeta,
+    intermediate: c.intermediateSize,
+    experts: c.experts,
+    expertsPerToken: c.expertsPerToken,
+    sharedInner: c.sharedExperts * c.moeIntermediateSize,
+    moeInner: c.moeIntermediateSize,
+    latent: c.routedExpertHiddenSize,
+    latentNorm: c.latentMoeUseNorm,
+    renormalize: c.moeRenormalize,
+    routedScale: c.routedScalingFactor,
+    mlaHeads: c.mla.heads,
+    qLora: c.mla.qLoraRank,
+    kvLora: c.mla.kvLoraRank,
+    nope: c.mla.qkNopeHeadDim,
+    rope: c.mla.qkRopeHeadDim,
+    vDim: c.mla.vHeadDim,
+    mlaGate: c.mla.outputGate,
+    kdaHeads: c.kda.heads,
+    kdaDim: c.kda.headDim,
+    kdaConv: c.kda.convKernel,
+    gateLowerBound: c.kda.gateLowerBound,
+    isMla: Uint8Array.from(c.attention.slice(0, layers), (kind) => (kind === "mla" ? 1 : 0)),
+    isMoe: Uint8Array.from(c.feedForward.slice(0, layers), (kind) => (kind === "moe" ? 1 : 0)),
+  };
+}
