@@ -1,10 +1,10 @@
 // Products with many tokens: a block of rows is widened into a small panel, which all tokens of the chunk
 // use. The sums are kept lane by lane between the chunks of columns, so that the order of each lane's terms
-// is that of the definition. Included after weights.h; kTileRows x kTileTokens is what the registers hold of
-// the sums.
+// is that of the definition. Included after weight_rows.h; kTileRows x kTileTokens is what the registers hold
+// of the sums.
 #pragma once
 
-#include "weights.h"
+#include "weight_rows.h"
 
 namespace k3 {
 namespace {

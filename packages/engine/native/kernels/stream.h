@@ -1,12 +1,12 @@
 // Products with one token or a few: the weights are read once, so memory is the limit, and the sums stay in
-// registers. Included after weights.h, and after the including file has defined split_group and
+// registers. Included after weight_rows.h, and after the including file has defined split_group and
 //   kStreamRows       rows that go side by side with one token: they share the loads of x, and enough
 //   independent
 //                     sums are in flight
 //   kShareRows        the same with several tokens, kShareTokens of which share an unpacked weight
 #pragma once
 
-#include "weights.h"
+#include "weight_rows.h"
 
 namespace k3 {
 namespace {
