@@ -1,4 +1,5 @@
-export { availableMemory, type AvailableMemory } from "./memory.ts";
+export { instructionSets, nativeFile } from "./loader.ts";
+export { type AvailableMemory, availableMemory } from "./memory.ts";
 export { Model, type ModelOptions, type Pass, type PassStats } from "./model.ts";
 export type { MemoryPlan } from "./plan.ts";
 export {

@@ -4,6 +4,7 @@ import type { NativeAddon } from "./native.ts";
 
 const require = createRequire(import.meta.url);
 let loaded: NativeAddon | undefined;
+let loadedFrom = "";
 
 /**
  * The addon, loaded at first use: what was built here, then the package for this platform. Throws E_USAGE, naming what
@@ -19,6 +20,7 @@ export function loadNative(): NativeAddon {
   for (const path of candidates) {
     try {
       loaded = require(path) as NativeAddon;
+      loadedFrom = require.resolve(path);
       return loaded;
     } catch (error) {
       tried.push(`${path}: ${(error as Error).message.split("\n")[0]}`);
@@ -27,4 +29,16 @@ export function loadNative(): NativeAddon {
   throw new StageError("E_USAGE", `the native engine is not there:\n- ${tried.join("\n- ")}`, {
     hint: "build it with `npx k3-engine-build` (needs CMake and a C++20 compiler)",
   });
+}
+
+/** The addon in use, for receipts of measurements: its file, and this package's version. Throws as `loadNative`. */
+export function nativeFile(): { path: string; version: string } {
+  loadNative();
+  return { path: loadedFrom, version: (require("../package.json") as { version: string }).version };
+}
+
+/** The instruction sets that this processor runs, best first; "scalar" is always among them. */
+export function instructionSets(): string[] {
+  const addon = loadNative();
+  return ["avx512", "avx2", "scalar"].filter((name) => addon.isa(name) !== null);
 }
