@@ -96,9 +96,9 @@ variable "local_ssd_count" {
 }
 
 variable "outbound" {
-  description = "How the machine reaches the internet: nat (no external address; every byte through it is charged) or external-ip (an address that nobody can reach; bytes in are free)."
+  description = "How the machine reaches the internet: external-ip (an address that nothing can connect to; bytes in are free) or nat (no address; every byte is charged, about 65 USD for the download)."
   type        = string
-  default     = "nat"
+  default     = "external-ip"
 }
 
 variable "ssh_members" {

@@ -62,13 +62,13 @@ describe("nobody gets in from outside", () => {
     );
   });
 
-  it("an external address exists only when it is asked for; otherwise a NAT is the way out", () => {
+  it("the way out is either an address, on which nothing can connect, or a NAT; never neither", () => {
     const card = one("google_compute_instance").network_interface[0];
     expect(card).not.toHaveProperty("access_config");
     expect(card.dynamic.access_config[0].for_each).toBe(
       hcl('module.plan.uses_external_ip ? ["outbound only"] : []'),
     );
-    expect(root.variable.outbound[0].default).toBe("nat");
+    expect(root.variable.outbound[0].default).toBe("external-ip");
     const nat = one("google_compute_router_nat");
     expect(nat.count).toBe(hcl("var.machine_present && module.plan.uses_nat ? 1 : 0"));
     expect(nat.subnetwork[0].name).toBe(hcl("google_compute_subnetwork.lab.id"));

@@ -16,7 +16,7 @@ variables {
   hyperdisk_iops       = 0
   hyperdisk_throughput = 0
   local_ssd_count      = 0
-  outbound             = "nat"
+  outbound             = "external-ip"
   ssh_members          = []
   budget_amount        = 150
   pipeline             = "start"
