@@ -1,0 +1,79 @@
+import { readFile } from "node:fs/promises";
+import { StageError } from "@k3/stage";
+import type { Machine } from "./machine.ts";
+import type { MeasuredRun } from "./run-protocol.ts";
+import type { RatioInterval } from "./statistics.ts";
+
+/** How caches were treated before each run. */
+export type ColdMode = "drop" | "evict" | "none";
+
+export interface BenchMedian {
+  open: number;
+  cold_step: number;
+  prefill: number;
+  first_decode: number;
+  /** Sustained decode: NaN-free; equals first_decode when only one token was decoded. */
+  decode: number;
+}
+
+export interface BenchPoint {
+  memory_bytes: number;
+  threads: number;
+  codec: string | null;
+  prompt: string;
+  runs: MeasuredRun[];
+  median: BenchMedian;
+  /** Half the range over the median, per phase: what one run may be off by. */
+  spread: BenchMedian;
+  /** Whether every run gave the expected ids; null when nothing is known to compare with but the other runs. */
+  ids_as_expected: boolean | null;
+}
+
+/** What a result was made with: everything needed to make it again, and to refuse comparing it with another. */
+export interface RunReceipt {
+  versions: Record<string, string>;
+  addon_sha256: string;
+  model: { dir_revision: string | null; config_sha256: string; layers: number };
+  trunk_manifest_sha256: string | null;
+  options: Record<string, unknown>;
+  machine: Machine;
+}
+
+export interface Against {
+  command: string;
+  seconds: number[];
+  ours: number[];
+  ids_equal: boolean;
+  /** Ours over theirs: below 1, ours is faster. */
+  ratio: RatioInterval;
+}
+
+export interface BenchResult {
+  format: "k3-bench";
+  version: 1;
+  /** False when ids differed: between runs, from what is known, or from the other engine. */
+  ok: boolean;
+  cold: ColdMode;
+  points: BenchPoint[];
+  against: Against | null;
+  receipt: RunReceipt;
+  out_dir: string;
+  /** What a reader should know first, in sentences. */
+  lines: string[];
+}
+
+/** Reads a `bench.json`. Throws E_DATA for anything else. */
+export async function readBenchResult(path: string): Promise<BenchResult> {
+  let value: unknown;
+  try {
+    value = JSON.parse(await readFile(path, "utf8"));
+  } catch (error) {
+    if (error instanceof SyntaxError) throw new StageError("E_DATA", `${path}: not JSON: ${error.message}`);
+    throw error;
+  }
+  const result = value as BenchResult;
+  if (result?.format !== "k3-bench" || result.version !== 1 || !Array.isArray(result.points) || !result.receipt?.machine) {
+    throw new StageError("E_DATA", `${path}: not a result of k3 bench`, { hint: "give the bench.json that k3 bench wrote" });
+  }
+  return result;
+}

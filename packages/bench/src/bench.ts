@@ -1,0 +1,185 @@
+import { createHash } from "node:crypto";
+import { mkdir, readFile } from "node:fs/promises";
+import { cpus } from "node:os";
+import { join } from "node:path";
+import { openCheckpoint } from "@k3/checkpoint";
+import { loadTokenizer, nativeFile } from "@k3/engine";
+import { StageError, type StageOptions, writeFileAtomically } from "@k3/stage";
+import { runOther } from "./against.ts";
+import type { Against, BenchMedian, BenchPoint, BenchResult, ColdMode, RunReceipt } from "./bench-result.ts";
+import { makeCold } from "./cold.ts";
+import { describeRatio, noiseFloor, sample } from "./compare.ts";
+import { expectationsOf } from "./expectations.ts";
+import { describeMachine } from "./machine.ts";
+import { measureRun } from "./measure.ts";
+import { htmlReport, markdownReport } from "./report.ts";
+import type { MeasuredRun, RunRequest } from "./run-protocol.ts";
+import { median, randomSource, ratioInterval, shuffled, spread } from "./statistics.ts";
+
+export interface BenchOptions extends StageOptions {
+  modelDir: string;
+  trunkDir?: string | undefined;
+  runs?: number | undefined;
+  /** Budgets in bytes; what is free when not given. */
+  memory?: readonly number[] | undefined;
+  threads?: readonly number[] | undefined;
+  /** Default: the prompt that is known for this checkpoint. */
+  prompts?: readonly string[] | undefined;
+  generate?: number | undefined;
+  /** Default: drop as root, else evict. */
+  cold?: ColdMode | undefined;
+  outDir?: string | undefined;
+  against?: string | undefined;
+  idsPattern?: string | undefined;
+  secondsPattern?: string | undefined;
+}
+
+interface Point {
+  request: RunRequest;
+  prompt: string;
+  expected: readonly number[] | undefined;
+  runs: MeasuredRun[];
+}
+
+/**
+ * Measures a matrix of budgets, thread counts and prompts, every run in a process of its own, points in random order
+ * within each round. Ids are a gate: runs that differ from each other or from what is known make the result not ok.
+ * Writes bench.json, bench.md and bench.html into `outDir`.
+ */
+export async function bench(options: BenchOptions): Promise<BenchResult> {
+  const { modelDir, trunkDir, runs = 3, generate = 8, outDir = "k3-bench", signal, onEvent } = options;
+  if ((options.against === undefined) !== (options.idsPattern === undefined) || (options.against === undefined) !== (options.secondsPattern === undefined)) {
+    throw new StageError("E_USAGE", "--against, --ids-pattern and --seconds-pattern belong together");
+  }
+  const cold = options.cold ?? (process.getuid?.() === 0 ? "drop" : "evict");
+  const checkpoint = await openCheckpoint(modelDir, { signal });
+  const points = await matrix(options, checkpoint.configSha256);
+  const random = randomSource(points.length * runs);
+  const dirs = [modelDir, ...(trunkDir ? [trunkDir] : [])];
+  const theirs: Awaited<ReturnType<typeof runOther>>[] = [];
+  const measure = async (point: Point) => {
+    await makeCold(cold, dirs);
+    point.runs.push(await measureRun(point.request, { signal, onEvent }));
+  };
+  const measureOther = async () => {
+    await makeCold(cold, dirs);
+    theirs.push(await runOther(options.against!, options.idsPattern!, options.secondsPattern!, signal));
+  };
+  for (let round = 0; round < runs; round++) {
+    onEvent?.({ type: "log", level: "info", stage: "bench", message: `round ${round + 1} of ${runs}` });
+    // A B B A: a drift of the machine falls on both sides alike.
+    if (options.against && round % 2 === 1) await measureOther();
+    for (const point of shuffled(points, random)) await measure(point);
+    if (options.against && round % 2 === 0) await measureOther();
+  }
+  const measured = points.map(finish);
+  const against = options.against ? compareWithOther(options.against, measured[0]!, theirs) : null;
+  const ok = measured.every((point) => point.ids_as_expected !== false) && (against?.ids_equal ?? true);
+  await mkdir(outDir, { recursive: true });
+  const addon = nativeFile();
+  const receipt: RunReceipt = {
+    versions: { engine: addon.version, node: process.version },
+    addon_sha256: await sha256Of(addon.path),
+    model: { dir_revision: checkpoint.revision, config_sha256: checkpoint.configSha256, layers: checkpoint.config.layers },
+    trunk_manifest_sha256: trunkDir ? await sha256Of(join(trunkDir, "trunk.json")) : null,
+    options: { runs, generate, cold, memory: options.memory ?? "auto", threads: options.threads ?? cpus().length, prompts: options.prompts ?? null },
+    machine: await describeMachine(modelDir),
+  };
+  const result: BenchResult = {
+    format: "k3-bench",
+    version: 1,
+    ok,
+    cold,
+    points: measured,
+    against,
+    receipt,
+    out_dir: outDir,
+    lines: headlines(measured, against, ok),
+  };
+  await writeFileAtomically(join(outDir, "bench.json"), `${JSON.stringify(result)}\n`);
+  await writeFileAtomically(join(outDir, "bench.md"), markdownReport(result));
+  await writeFileAtomically(join(outDir, "bench.html"), htmlReport(result));
+  return result;
+}
+
+async function matrix(options: BenchOptions, configSha256: string): Promise<Point[]> {
+  const { modelDir, trunkDir, generate = 8 } = options;
+  const known = (await expectationsOf(modelDir, configSha256))?.generations.filter(({ layers }) => layers === null) ?? [];
+  const prompts = options.prompts ?? known.flatMap(({ prompt }) => (prompt === null ? [] : [prompt])).slice(0, 1);
+  if (prompts.length === 0) {
+    throw new StageError("E_USAGE", "there is no prompt, and none is known for this checkpoint", { hint: "give --prompt TEXT" });
+  }
+  const tokenizer = await loadTokenizer(modelDir);
+  return prompts.flatMap((prompt) => {
+    const ids = tokenizer.encode(prompt);
+    const expected = known.find(({ prompt_ids }) => prompt_ids.join() === ids.join())?.generated_ids;
+    return (options.memory ?? ["auto" as const]).flatMap((memory) =>
+      (options.threads ?? [undefined]).map((threads): Point => ({
+        request: { modelDir, trunkDir, memory, threads, promptIds: ids, prompt, generate },
+        prompt,
+        expected,
+        runs: [],
+      })),
+    );
+  });
+}
+
+function finish({ prompt, expected, runs }: Point): BenchPoint {
+  const per = (of: (sample: number[]) => number): BenchMedian => {
+    const value = (pick: (run: MeasuredRun) => number) => of(runs.map(pick));
+    const first = (run: MeasuredRun) => run.first_decode ?? run.prefill;
+    return {
+      open: value((run) => run.open),
+      cold_step: value((run) => run.cold_step),
+      prefill: value((run) => run.prefill),
+      first_decode: value(first),
+      decode: value((run) => run.decode ?? first(run)),
+    };
+  };
+  const alike = runs.every((run) => run.generated_ids.join() === runs[0]!.generated_ids.join());
+  return {
+    memory_bytes: runs[0]!.memory_bytes,
+    threads: runs[0]!.threads,
+    codec: runs[0]!.codec,
+    prompt,
+    runs,
+    median: per(median),
+    spread: per(spread),
+    ids_as_expected: alike ? (expected ? runs.every((run) => isPrefix(run.generated_ids, expected)) : null) : false,
+  };
+}
+
+/** A run may have been asked for fewer or more tokens than are known: what both have must be the same. */
+function isPrefix(found: readonly number[], expected: readonly number[]): boolean {
+  const common = Math.min(found.length, expected.length);
+  return common > 0 && found.slice(0, common).join() === expected.slice(0, common).join();
+}
+
+function compareWithOther(command: string, point: BenchPoint, theirs: readonly { ids: number[]; seconds: number }[]): Against {
+  const ours = sample(point, "decode");
+  const seconds = theirs.map((run) => run.seconds);
+  return {
+    command,
+    seconds,
+    ours,
+    ids_equal: theirs.every(({ ids }) => isPrefix(point.runs[0]!.generated_ids, ids)),
+    ratio: ratioInterval(ours, seconds),
+  };
+}
+
+function headlines(points: readonly BenchPoint[], against: Against | null, ok: boolean): string[] {
+  const known = points.filter((point) => point.ids_as_expected !== null).length;
+  return [
+    ok
+      ? known > 0
+        ? "the generated ids are the expected ones in every run"
+        : "every run of a point generated the same ids; nothing is known to compare them with"
+      : "WRONG IDS: a run generated other ids than expected, so its speed means nothing",
+    noiseFloor({ points: [...points] }),
+    ...(against ? [`ours over ${against.command}: ${describeRatio(against.ratio)}`] : []),
+  ];
+}
+
+async function sha256Of(path: string): Promise<string> {
+  return createHash("sha256").update(await readFile(path)).digest("hex");
+}

@@ -1,0 +1,86 @@
+import { formatSeconds, StageError } from "@k3/stage";
+import { type BenchPoint, type BenchResult, readBenchResult } from "./bench-result.ts";
+import { type RatioInterval, ratioInterval } from "./statistics.ts";
+
+export interface Comparison {
+  a: string;
+  b: string;
+  /** What differs between the two that should not, when the comparison was forced. */
+  differences: string[];
+  points: { label: string; phase: string; ratio: RatioInterval }[];
+  lines: string[];
+}
+
+const PHASES = ["cold_step", "prefill", "first_decode", "decode"] as const;
+
+/**
+ * Compares two bench results point by point: median(a) / median(b) with a bootstrap interval, "no difference" when it
+ * crosses 1. Results that differ in model, prompts or machine are refused (E_USAGE) unless `force`.
+ */
+export async function compareRuns(a: string, b: string, { force }: { force?: boolean | undefined } = {}): Promise<Comparison> {
+  const [left, right] = await Promise.all([readBenchResult(a), readBenchResult(b)]);
+  const differences = whatDiffers(left, right);
+  if (differences.length > 0 && !force) {
+    throw new StageError("E_USAGE", `${a} and ${b} are not comparable: ${differences.join("; ")}`, {
+      hint: "measure both on the same machine, model and prompts, or add --force to compare all the same",
+    });
+  }
+  const points = left.points.flatMap((point) => {
+    const other = right.points.find((candidate) => labelOf(candidate) === labelOf(point));
+    if (!other) return [];
+    return PHASES.flatMap((phase) => {
+      const [x, y] = [sample(point, phase), sample(other, phase)];
+      if (x.length < 3 || y.length < 3) return [];
+      return [{ label: labelOf(point), phase, ratio: ratioInterval(x, y) }];
+    });
+  });
+  if (points.length === 0) {
+    throw new StageError("E_USAGE", `${a} and ${b} share no point with at least three runs of a phase`);
+  }
+  const lines = [
+    ...differences.map((text) => `compared although they differ: ${text}`),
+    ...points.map(({ label, phase, ratio }) => `${label}, ${phase.replace("_", " ")}: ${describeRatio(ratio)}`),
+  ];
+  return { a, b, differences, points, lines };
+}
+
+/** `0.81 (0.78 to 0.85)`, or `no difference (0.97 to 1.04)`. */
+export function describeRatio({ ratio, low, high, noDifference }: RatioInterval): string {
+  const interval = `(${low.toFixed(3)} to ${high.toFixed(3)})`;
+  return noDifference ? `no difference ${interval}` : `${ratio.toFixed(3)} ${interval}`;
+}
+
+export function sample(point: BenchPoint, phase: (typeof PHASES)[number]): number[] {
+  return point.runs.map((run) => run[phase]).filter((value): value is number => value !== null);
+}
+
+export function labelOf(point: BenchPoint): string {
+  return `${point.memory_bytes} bytes, ${point.threads} threads, codec ${point.codec ?? "none"}, ${JSON.stringify(point.prompt)}`;
+}
+
+function whatDiffers(a: BenchResult, b: BenchResult): string[] {
+  const facts = (result: BenchResult): Record<string, unknown> => ({
+    model: result.receipt.model.config_sha256,
+    revision: result.receipt.model.dir_revision,
+    layers: result.receipt.model.layers,
+    prompts: [...new Set(result.points.map((point) => point.prompt))].sort().join(" | "),
+    cpu: result.receipt.machine.cpu,
+    "hardware threads": result.receipt.machine.threads,
+    memory: result.receipt.machine.memory_bytes,
+    disk: result.receipt.machine.disk,
+    filesystem: result.receipt.machine.filesystem,
+    kernel: result.receipt.machine.kernel,
+    "treatment of caches": result.cold,
+  });
+  const [x, y] = [facts(a), facts(b)];
+  return Object.keys(x)
+    .filter((key) => x[key] !== y[key])
+    .map((key) => `${key}: ${String(x[key])} against ${String(y[key])}`);
+}
+
+/** The noise floor of a result in words: the largest spread of sustained decode over its points. */
+export function noiseFloor(result: Pick<BenchResult, "points">): string {
+  const worst = Math.max(0, ...result.points.map((point) => point.spread.decode));
+  const slowest = Math.max(0, ...result.points.map((point) => point.median.decode));
+  return `noise floor: single runs of sustained decode differ by up to ${(100 * worst).toFixed(1)} % (slowest point ${formatSeconds(slowest)} a token); nothing smaller is a result`;
+}

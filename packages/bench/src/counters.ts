@@ -1,0 +1,33 @@
+import { readFile } from "node:fs/promises";
+
+/** What the kernel says this process has used so far. */
+export interface Counters {
+  /** Bytes fetched from the storage layer (`read_bytes` of /proc/self/io): the page cache is not in it. */
+  deviceReadBytes: number | null;
+  /** Seconds of CPU, user and system, of all threads. */
+  cpuSeconds: number;
+  /** Seconds that any task of the machine waited for I/O (PSI `some` total of /proc/pressure/io). */
+  ioWaitSeconds: number | null;
+}
+
+export async function readCounters(): Promise<Counters> {
+  const [io, pressure] = await Promise.all([
+    readFile("/proc/self/io", "utf8").catch(() => ""),
+    readFile("/proc/pressure/io", "utf8").catch(() => ""),
+  ]);
+  const { user, system } = process.cpuUsage();
+  const device = /^read_bytes: (\d+)$/m.exec(io)?.[1];
+  const waited = /^some .*total=(\d+)$/m.exec(pressure)?.[1];
+  return {
+    deviceReadBytes: device === undefined ? null : Number(device),
+    cpuSeconds: (user + system) / 1e6,
+    ioWaitSeconds: waited === undefined ? null : Number(waited) / 1e6,
+  };
+}
+
+/** Peak resident bytes of this process so far (VmHWM of /proc/self/status; getrusage where that is missing). */
+export async function peakResidentBytes(): Promise<number> {
+  const status = await readFile("/proc/self/status", "utf8").catch(() => "");
+  const kib = /^VmHWM:\s+(\d+) kB$/m.exec(status)?.[1];
+  return (kib === undefined ? process.resourceUsage().maxRSS : Number(kib)) * 1024;
+}

@@ -1,0 +1,89 @@
+import { bench, cacheSim, compareRuns } from "@k3/bench";
+import { EXIT, formatBytes, formatSeconds } from "@k3/stage";
+import type { Argv } from "yargs";
+import { flag, sizes, text, texts, whole, wholes } from "../options.ts";
+import { type Common, command } from "./command.ts";
+import type { Context } from "../context.ts";
+
+const compareCommand = command({
+  name: "compare <a> <b>",
+  describe: "compare two results of k3 bench; runs that differ in model, prompt or machine are refused",
+  options: (yargs) =>
+    yargs
+      .positional("a", { type: "string", demandOption: true, describe: "A.json" })
+      .positional("b", { type: "string", demandOption: true, describe: "B.json" })
+      .option("force", flag("compare even runs that differ in model, prompt or machine")),
+  run: async ({ a, b, force }, { output }) => {
+    const result = await compareRuns(a, b, { force });
+    output.result("bench compare", result, result.lines);
+  },
+});
+
+const cacheSimCommand = command({
+  name: "cache-sim <trace>",
+  describe: "replay a trace of chosen experts over cache policies and sizes",
+  options: (yargs) =>
+    yargs
+      .positional("trace", { type: "string", demandOption: true, describe: "a file of k3 run --trace-experts" })
+      .option("size", sizes("a cache size; several may be given"))
+      .option("expert-bytes", { ...whole("expert-bytes", "bytes of one expert", { min: 1 }), default: "17547264" }),
+  run: async (args, { output }) => {
+    const result = await cacheSim(args.trace, { sizes: args.size, expertBytes: args.expertBytes });
+    output.result("bench cache-sim", result, result.lines);
+  },
+});
+
+export function benchCommand(context: Context) {
+  return command({
+    name: "bench <model_dir>",
+    describe: "measure a model: cold start, prefill and sustained decode apart, bytes owed against bytes read",
+    options: (yargs: Argv<Common>) =>
+      yargs
+        .command(compareCommand(context))
+        .command(cacheSimCommand(context))
+        .positional("model_dir", { type: "string", demandOption: true, describe: "the checkpoint" })
+        .option("trunk", text("trunk", "its packed trunk"))
+        .option("runs", { ...whole("runs", "runs of each point", { min: 1, max: 1000 }), default: "3" })
+        .option("memory", sizes("a memory budget; several make a ladder"))
+        .option("threads", wholes("threads", "a number of threads; several may be given", { min: 1, max: 1024 }))
+        .option("prompt", texts("a prompt; several may be given"))
+        .option("generate", { ...whole("generate", "tokens to generate in each run", { min: 1, max: 100_000 }), default: "8" })
+        .option("cold", {
+          choices: ["drop", "evict", "none"] as const,
+          describe: "how caches are emptied before a run: drop (root), evict (this model's files), none (declared warm)",
+        })
+        .option("out", text("out", "directory for the report; k3-bench if not given"))
+        .option("against", text("against", "another engine's command line, measured in turn with ours"))
+        .option("ids-pattern", text("ids-pattern", "regular expression that finds the generated ids in its output"))
+        .option("seconds-pattern", text("seconds-pattern", "regular expression that finds its seconds per token")),
+    run: async (args, { output, signal, setExit }) => {
+      const result = await bench({
+        modelDir: args.model_dir,
+        trunkDir: args.trunk,
+        runs: args.runs,
+        memory: args.memory,
+        threads: args.threads,
+        prompts: args.prompt,
+        generate: args.generate,
+        cold: args.cold,
+        outDir: args.out,
+        against: args.against,
+        idsPattern: args.idsPattern,
+        secondsPattern: args.secondsPattern,
+        signal,
+        onEvent: output.onEvent,
+      });
+      if (!result.ok) setExit(EXIT.data);
+      output.result("bench", result, [
+        ...result.points.map(
+          ({ memory_bytes, threads, codec, prompt, runs, median }) =>
+            `${formatBytes(memory_bytes)}, ${threads} threads, codec ${codec ?? "none"}, ${JSON.stringify(prompt)}, ${runs.length} runs: ` +
+            `open ${formatSeconds(median.open)}, cold step ${formatSeconds(median.cold_step)}, prefill ${formatSeconds(median.prefill)}, ` +
+            `first decode ${formatSeconds(median.first_decode)}, decode ${formatSeconds(median.decode)}`,
+        ),
+        ...result.lines,
+        `report in ${result.out_dir}`,
+      ]);
+    },
+  })(context);
+}

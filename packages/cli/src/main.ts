@@ -1,0 +1,95 @@
+import { readFileSync } from "node:fs";
+import { EXIT, StageError, toStageError } from "@k3/stage";
+import yargs, { type CommandModule } from "yargs";
+import { benchCommand } from "./commands/bench.ts";
+import { chatCommand } from "./commands/chat.ts";
+import { cleanCommand } from "./commands/clean.ts";
+import { doctorCommand } from "./commands/doctor.ts";
+import { fetchCommand } from "./commands/fetch.ts";
+import { hubCommand } from "./commands/hub.ts";
+import { miniatureCommand } from "./commands/miniature.ts";
+import { packCommand } from "./commands/pack.ts";
+import { pipelineCommand } from "./commands/pipeline.ts";
+import { planCommand } from "./commands/plan.ts";
+import { runCommand } from "./commands/run.ts";
+import { verifyCommand } from "./commands/verify.ts";
+import type { Context } from "./context.ts";
+import { humanOutput, jsonOutput, type Streams } from "./output.ts";
+
+export interface Io extends Streams {
+  stdin: Context["stdin"];
+}
+
+/**
+ * Runs one command line, without the program name, and gives its exit code; it never throws and never exits.
+ * SIGINT and SIGTERM stop the command at its next safe point (exit 130); a second one ends the process at once.
+ */
+export async function main(argv: readonly string[], io: Io = process): Promise<number> {
+  const given = argv.slice(0, argv.includes("--") ? argv.indexOf("--") : argv.length);
+  const debug = given.includes("--debug");
+  const output = given.includes("--json") ? jsonOutput(io) : humanOutput(io, given.includes("--quiet"));
+  const abort = new AbortController();
+  const stop = () => {
+    if (abort.signal.aborted) process.exit(EXIT.interrupted);
+    abort.abort(
+      new StageError("E_INTERRUPTED", "interrupted", { hint: "the same command continues where this one stopped" }),
+    );
+  };
+  const signals = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
+  for (const signal of signals) process.on(signal, stop);
+  let exit: number = EXIT.ok;
+  try {
+    await parse(argv, { output, signal: abort.signal, stdin: io.stdin, setExit: (code) => (exit = code) }, io);
+  } catch (error) {
+    const known = toStageError(error);
+    output.error(known, debug);
+    exit = known.exit;
+  } finally {
+    for (const signal of signals) process.off(signal, stop);
+    output.close();
+  }
+  return exit;
+}
+
+async function parse(argv: readonly string[], context: Context, io: Io): Promise<void> {
+  const commands = [
+    planCommand,
+    doctorCommand,
+    fetchCommand,
+    verifyCommand,
+    packCommand,
+    runCommand,
+    chatCommand,
+    benchCommand,
+    pipelineCommand,
+    miniatureCommand,
+    hubCommand,
+    cleanCommand,
+  ];
+  const parser = yargs()
+    .scriptName("k3")
+    .usage("$0 COMMAND: Kimi K3 on the machine you have, from download to tokens")
+    .strict()
+    .parserConfiguration({ "duplicate-arguments-array": true, "parse-numbers": false, "parse-positional-numbers": false })
+    .option("json", { type: "boolean", describe: "one JSON object a line on standard output, nothing else there" })
+    .option("quiet", { type: "boolean", describe: "no progress, only results and errors" })
+    .option("debug", { type: "boolean", describe: "stack traces of errors" })
+    .demandCommand(1, "say which command to run; k3 --help lists them")
+    .epilog("Sizes: 16GB, 14GiB, 512M. Rates: 240MB/s, 1Gbit. Any interrupted command continues when run again.")
+    .wrap(110)
+    .version(version())
+    .exitProcess(false)
+    .fail((message, error) => {
+      throw error ?? new StageError("E_USAGE", message ?? "unusable arguments", { hint: "k3 COMMAND --help" });
+    });
+  for (const command of commands) parser.command(command(context) as CommandModule);
+  let printed = "";
+  await parser.parseAsync(argv as string[], {}, (_error, _argv, help) => {
+    printed = help;
+  });
+  if (printed) io.stdout.write(`${printed}\n`);
+}
+
+function version(): string {
+  return (JSON.parse(readFileSync(new URL("../package.json", import.meta.url), "utf8")) as { version: string }).version;
+}

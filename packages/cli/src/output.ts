@@ -1,0 +1,138 @@
+import { EXIT, formatBytes, formatSeconds, type OnEvent, type ProgressEvent, type StageError } from "@k3/stage";
+
+/** Where a command writes: standard output for results, standard error for everything that passes by. */
+export interface Streams {
+  stdout: NodeJS.WritableStream;
+  stderr: NodeJS.WritableStream & { isTTY?: boolean; columns?: number };
+}
+
+/** How a command speaks: as lines of JSON for programs, or calmly to a person. */
+export interface Output {
+  readonly json: boolean;
+  /** Events of the stages; hand it to every stage as `onEvent`. */
+  readonly onEvent: OnEvent;
+  /** A piece of the answer itself (generated text), as it comes. Nothing in JSON. */
+  text(piece: string): void;
+  /** The final result: its JSON, or the lines that a person reads instead. */
+  result(command: string, result: object, lines: readonly string[]): void;
+  /** A remark for people on standard error. */
+  note(line: string): void;
+  error(error: StageError, debug: boolean): void;
+  close(): void;
+}
+
+/** One JSON object a line on standard output, and nothing else there. */
+export function jsonOutput({ stdout, stderr }: Streams): Output {
+  const write = (value: object) => stdout.write(`${JSON.stringify(value)}\n`);
+  return {
+    json: true,
+    onEvent: write,
+    text: () => undefined,
+    result: (command, result) => write({ type: "result", command, ...result }),
+    note: () => undefined,
+    error: (error, debug) => {
+      write({
+        type: "error",
+        code: error.code,
+        exit: error.exit,
+        message: error.message,
+        hint: error.hint ?? null,
+        ...(error.details ? { details: error.details } : {}),
+      });
+      if (debug) stderr.write(`${trace(error)}\n`);
+    },
+    close: () => undefined,
+  };
+}
+
+/** Seconds between progress lines where the screen is no terminal (a log file, a service). */
+const QUIET_LINE_SECONDS = 30;
+
+/** Results on standard output; on standard error a single line that is redrawn, or a line every half minute. */
+export function humanOutput({ stdout, stderr }: Streams, quiet: boolean): Output {
+  const live = stderr.isTTY === true && !quiet;
+  let drawn = false;
+  let lastLine = Number.NEGATIVE_INFINITY;
+  let lastPhase = "";
+
+  const erase = () => {
+    if (drawn) stderr.write("\r\x1b[2K");
+    drawn = false;
+  };
+  const progress = (event: ProgressEvent) => {
+    const line = progressLine(event);
+    if (live) {
+      stderr.write(`\r\x1b[2K${line.slice(0, Math.max(20, (stderr.columns ?? 100) - 1))}`);
+      drawn = true;
+      return;
+    }
+    const phase = `${event.stage} ${phaseKind(event.phase)}`;
+    const now = performance.now();
+    if (phase === lastPhase && now - lastLine < QUIET_LINE_SECONDS * 1000) return;
+    lastPhase = phase;
+    lastLine = now;
+    stderr.write(`${line}\n`);
+  };
+  return {
+    json: false,
+    onEvent: (event) => {
+      if (event.type === "progress") {
+        if (!quiet) progress(event);
+      } else if (!quiet || event.level !== "info") {
+        erase();
+        stderr.write(`${event.stage}: ${event.level === "info" ? "" : `${event.level}: `}${event.message}\n`);
+      }
+    },
+    text: (piece) => {
+      erase();
+      stdout.write(piece);
+    },
+    result: (_command, _result, lines) => {
+      erase();
+      for (const line of lines) stdout.write(`${line}\n`);
+    },
+    note: (line) => {
+      if (quiet) return;
+      erase();
+      stderr.write(`${line}\n`);
+    },
+    error: (error, debug) => {
+      erase();
+      stderr.write(`k3: ${error.message}\n`);
+      if (error.hint) stderr.write(`    ${error.hint}\n`);
+      if (debug) stderr.write(`${trace(error)}\n`);
+      else if (error.exit === EXIT.defect) {
+        stderr.write("    This is a defect of k3. Run the command again with --debug and report what it prints.\n");
+      }
+    },
+    close: erase,
+  };
+}
+
+/** "layer 12 of 93" and "layer 13 of 93" are one kind of phase: digits do not make a new line in a log. */
+function phaseKind(phase: string): string {
+  return phase.replace(/\d+/g, "#");
+}
+
+/** `fetch  downloading  412 GB of 1.56 TB  26 %  118 MB/s  2 h 41 min left`. */
+export function progressLine(event: ProgressEvent): string {
+  const amount = (n: number) => (event.unit === "bytes" ? formatBytes(n) : `${Math.round(n)}`);
+  const parts = [`${event.stage.padEnd(6)} ${event.phase}`];
+  if (event.total !== null && event.total > 0) {
+    const unit = event.unit === "bytes" ? "" : ` ${event.unit}`;
+    parts.push(`${amount(event.done)} of ${amount(event.total)}${unit}`);
+    parts.push(`${Math.floor((100 * event.done) / event.total)} %`);
+  } else if (event.done > 0) {
+    parts.push(`${amount(event.done)}${event.unit === "bytes" ? "" : ` ${event.unit}`}`);
+  }
+  if (event.rate) parts.push(event.unit === "bytes" ? `${formatBytes(event.rate)}/s` : `${event.rate.toPrecision(2)}/s`);
+  if (event.etaSeconds !== null && event.done < (event.total ?? 0)) parts.push(`${formatSeconds(event.etaSeconds)} left`);
+  for (const [name, value] of Object.entries(event.detail ?? {})) parts.push(`${name} ${value}`);
+  return parts.join("  ");
+}
+
+function trace(error: StageError): string {
+  const causes: string[] = [error.stack ?? error.message];
+  for (let cause = error.cause; cause instanceof Error; cause = cause.cause) causes.push(`caused by ${cause.stack}`);
+  return causes.join("\n");
+}
