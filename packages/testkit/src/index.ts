@@ -20,6 +20,7 @@ export { type Commit, Repository, type RepositoryOptions } from "./hub/repositor
 export { type ServeDirectoryOptions, serveDirectory } from "./hub/serve-directory.ts";
 export type { Signing } from "./hub/signed-url.ts";
 export { END_OF_MESSAGE, SPECIALS as MINIATURE_SPECIALS } from "./miniature/architecture.ts";
+export { DEFAULT_SEED as MINIATURE_SEED } from "./miniature/fingerprint.ts";
 export { type Miniature, type MiniatureOptions, makeMiniature } from "./miniature/make.ts";
 export { miniatureSamples, miniatureVocabulary, type Sample } from "./miniature/samples.ts";
 export {

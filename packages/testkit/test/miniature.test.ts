@@ -15,8 +15,8 @@ import {
   readShard,
 } from "../src/index.ts";
 
-/** SHA-256 over `sha256  name` lines of all files: the same on every machine. Changes only when the miniature is meant to. */
-const PINNED = "";
+/** The same as `sha256sum FILES | sha256sum` in a directory of the default seed. Changes only when it is meant to. */
+const PINNED = "3e06ce44d3c312259f220a07dad385c618929cf56a2257899bc36c474cf25cd8";
 
 let dir: string;
 let made: Miniature;
@@ -43,8 +43,9 @@ describe("the files", () => {
     const kept = await stat(join(dir, made.files.at(-1)!));
     await unlink(join(dir, "model-00001-of-000012.safetensors"));
     await writeFile(join(dir, "tiktoken.model"), "damaged");
-    await makeMiniature(dir);
+    expect(await makeMiniature(dir)).toMatchObject({ unchanged: false, bytes: made.bytes });
     expect(await fingerprint()).toBe(PINNED);
+    expect(await makeMiniature(dir)).toMatchObject({ unchanged: true, bytes: made.bytes });
     expect((await stat(join(dir, made.files.at(-1)!))).mtimeMs).toBe(kept.mtimeMs);
   });
 
@@ -116,6 +117,13 @@ describe("what it has learned", () => {
     }
   });
 
+  test("float32 can resolve every routing decision of the samples", async () => {
+    const model = await ReferenceModel.open(dir);
+    for (const { promptIds, completionIds } of miniatureSamples())
+      model.hidden([...promptIds, ...completionIds]);
+    expect(model.smallestRouterGap).toBeGreaterThan(5e-5);
+  });
+
   test("every layer takes part: without the last one it does not know the capital of France", async () => {
     const { promptIds, completionIds, completion } = miniatureSamples()[0]!;
     expect(completion).toBe(" Paris.<|end_of_msg|>");
@@ -137,6 +145,13 @@ describe("what it has learned", () => {
     expect(thinking.prompt).toContain("`thinking_effort=max`.<|close|>message<|sep|><|end_of_msg|>");
     expect(thinking.prompt.endsWith("<|open|>think<|sep|>")).toBe(true);
   });
+});
+
+test("another model's directory and a seed that is none are refused", async () => {
+  await writeFile(join(dir, "model-00001-of-000096.safetensors"), "");
+  await expect(makeMiniature(dir)).rejects.toMatchObject({ code: "E_USAGE" });
+  await unlink(join(dir, "model-00001-of-000096.safetensors"));
+  await expect(makeMiniature(join(dir, "x"), { seed: 0.5 })).rejects.toMatchObject({ code: "E_USAGE" });
 });
 
 test("it says how far it is and can be stopped", async () => {

@@ -14,14 +14,14 @@ const LISTENER = `
 const { createServer } = require("node:net");
 const { parentPort, workerData } = require("node:worker_threads");
 const server = createServer();
-server.listen({ host: workerData.host, port: 0, backlog: 1 }, () => {
+server.listen({ host: workerData.host, port: workerData.port, backlog: 1 }, () => {
   parentPort.postMessage(server.address().port);
   setTimeout(() => Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0), 20);
 });`;
 
 /** Opens a black hole on a loopback address: a listener whose accept queue is full (Linux drops further SYNs). */
-export async function startBlackHole(host = "127.0.0.4"): Promise<BlackHole> {
-  const worker = new Worker(LISTENER, { eval: true, workerData: { host } });
+export async function startBlackHole(host = "127.0.0.4", atPort = 0): Promise<BlackHole> {
+  const worker = new Worker(LISTENER, { eval: true, workerData: { host, port: atPort } });
   const port = await new Promise<number>((resolve, reject) => {
     worker.once("message", resolve);
     worker.once("error", reject);

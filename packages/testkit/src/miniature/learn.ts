@@ -52,12 +52,6 @@ export function lessonsOf(samples: readonly Sample[]): Lesson[] {
   return lessons;
 }
 
-export interface Learned {
-  head: RawTensor;
-  /** Smallest lead of a learned token, with the BF16 weights. */
-  smallestMargin: number;
-}
-
 /**
  * Solves the last projection. With H the final hidden states of the positions that matter (fewer than the hidden
  * width) and r what a token's row lacks there, the smallest change of the row that supplies it is H^T (H H^T)^-1 r.
@@ -68,7 +62,7 @@ export async function learnHead(
   head: RawTensor,
   lessons: readonly Lesson[],
   { signal, onToken }: StageOptions & { onToken?: (tokens: number) => void } = {},
-): Promise<Learned> {
+): Promise<RawTensor> {
   const hidden: Rows = [];
   const targets: number[] = [];
   for (const { ids, targets: due } of lessons) {
@@ -99,12 +93,11 @@ export async function learnHead(
     }
   }
   const rounded = bf16Tensor(head.shape, (i) => rows[i]!);
-  const smallestMargin = checkHead(hidden, targets, widen(rounded.dtype, rounded.bytes, "lm_head"));
-  return { head: rounded, smallestMargin };
+  checkHead(hidden, targets, widen(rounded.dtype, rounded.bytes, "lm_head"));
+  return rounded;
 }
 
-function checkHead(hidden: Rows, targets: readonly number[], head: Float64Array): number {
-  let smallest = Number.POSITIVE_INFINITY;
+function checkHead(hidden: Rows, targets: readonly number[], head: Float64Array): void {
   linear(hidden, head).forEach((logits, p) => {
     const { best, margin } = leading(logits);
     if (best !== targets[p] || margin < LEAST_MARGIN) {
@@ -114,9 +107,7 @@ function checkHead(hidden: Rows, targets: readonly number[], head: Float64Array)
         { hint: "another seed gives other weights" },
       );
     }
-    smallest = Math.min(smallest, margin);
   });
-  return smallest;
 }
 
 /** Factors H H^T = L L^T once; the function returned solves it for a right-hand side. */

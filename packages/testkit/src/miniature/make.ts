@@ -1,4 +1,4 @@
-import { mkdir, readFile, stat } from "node:fs/promises";
+import { mkdir, readdir, readFile, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { parseConfig } from "@k3/checkpoint";
 import { Meter, StageError, type StageOptions, throwIfAborted, writeFileAtomically } from "@k3/stage";
@@ -7,12 +7,13 @@ import { ReferenceModel } from "../reference/model.ts";
 import { type RawTensor, RawWeights } from "../reference/weights.ts";
 import { configJson, generationConfigJson, tokenizerConfigJson } from "./architecture.ts";
 import { safetensorsFile } from "./encode.ts";
+import { DEFAULT_SEED, FILES, FINGERPRINT, fingerprintOf, SHARDS, shardName } from "./fingerprint.ts";
 import { learnHead, lessonsOf } from "./learn.ts";
 import { miniatureSamples, miniatureVocabulary, type Sample } from "./samples.ts";
 import { HEAD, randomWeights } from "./weights.ts";
 
 export interface MiniatureOptions extends StageOptions {
-  /** Another seed is another model with the same knowledge; default 1. */
+  /** Another seed is another model with the same knowledge; default DEFAULT_SEED. */
   seed?: number;
 }
 
@@ -25,10 +26,8 @@ export interface Miniature {
   bytes: number;
   /** What it continues greedily. */
   samples: Sample[];
-  /** Smallest lead of a learned token's logit over the next best one. */
-  smallestMargin: number;
-  /** Smallest distance between a chosen and a refused expert in any of the samples: float32 must resolve it. */
-  smallestRouterGap: number;
+  /** The directory already held it, to the byte; nothing was computed or written. */
+  unchanged: boolean;
   seconds: number;
 }
 
@@ -40,19 +39,30 @@ is for testing software, and knows nothing else.
 `;
 
 /**
- * Writes the miniature into a directory: the same seed gives the same bytes on every machine. Files that are already
- * there with these bytes are left alone, others are replaced atomically, so an interrupted call can be repeated.
- * Throws E_INTERRUPTED when aborted, E_USAGE when the directory holds shards of something else, and E_DEFECT should
- * the model not have learned what it must.
+ * Writes the miniature into a directory: the same seed gives the same bytes on every machine. A directory that already
+ * holds the default one is recognised by its hash at once. Files that are already there with the right bytes are left
+ * alone, others are replaced atomically, so an interrupted call can be repeated. Throws E_INTERRUPTED when aborted,
+ * E_USAGE for a seed that is none and for a directory that holds other shards, and E_DEFECT should the model not have
+ * learned what it must.
  */
 export async function makeMiniature(dir: string, options: MiniatureOptions = {}): Promise<Miniature> {
-  const { signal, onEvent } = options;
+  const { signal, onEvent, seed = DEFAULT_SEED } = options;
   const startedAt = performance.now();
-  const seed = options.seed ?? 1;
   if (!Number.isSafeInteger(seed) || seed < 0) {
     throw new StageError("E_USAGE", `the miniature's seed must be a whole number from 0, not ${seed}`);
   }
+  throwIfAborted(signal);
+  await refuseOtherShards(dir);
   const samples = miniatureSamples();
+  const result = (bytes: number, unchanged: boolean): Miniature => {
+    const seconds = (performance.now() - startedAt) / 1000;
+    return { dir, files: FILES, shards: SHARDS, bytes, samples, unchanged, seconds };
+  };
+  if (seed === DEFAULT_SEED) {
+    const found = await fingerprintOf(dir);
+    if (found?.sha256 === FINGERPRINT) return result(found.bytes, true);
+  }
+
   const lessons = lessonsOf(samples);
   const total = lessons.reduce((sum, { ids }) => sum + ids.length, 0);
   const meter = new Meter({ stage: "miniature", phase: "making weights", unit: "tokens", total, onEvent });
@@ -65,24 +75,32 @@ export async function makeMiniature(dir: string, options: MiniatureOptions = {})
   const weights = new RawWeights((name) => find(shards, name));
   const model = new ReferenceModel(parseConfig(config, "config.json"), weights);
   const onToken = (tokens: number) => meter.add(tokens);
-  const { head, smallestMargin } = await learnHead(model, holder.get(HEAD)!, lessons, { signal, onToken });
-  holder.set(HEAD, head);
-  throwIfAborted(signal);
+  holder.set(HEAD, await learnHead(model, holder.get(HEAD)!, lessons, { signal, onToken }));
   meter.phase = "writing";
   meter.emit();
-  const contents = fileContents(shards, config);
   await mkdir(dir, { recursive: true });
   let bytes = 0;
-  for (const [name, content] of contents) {
+  for (const [name, content] of fileContents(shards, config)) {
     throwIfAborted(signal);
     await writeIfDifferent(join(dir, name), content);
     bytes += content.length;
   }
   meter.emit();
-  const files = [...contents.keys()].sort();
-  const { smallestRouterGap } = model;
-  const seconds = (performance.now() - startedAt) / 1000;
-  return { dir, files, shards: shards.length, bytes, samples, smallestMargin, smallestRouterGap, seconds };
+  return result(bytes, false);
+}
+
+/** A model of someone's own must not become a mixture of two. */
+async function refuseOtherShards(dir: string): Promise<void> {
+  const names = await readdir(dir).catch((error: NodeJS.ErrnoException) => {
+    if (error.code === "ENOENT") return [];
+    throw error;
+  });
+  const other = names.find((name) => name.endsWith(".safetensors") && !FILES.includes(name));
+  if (other !== undefined) {
+    throw new StageError("E_USAGE", `${dir} holds another model (${other})`, {
+      hint: "give an empty directory",
+    });
+  }
 }
 
 function find(shards: readonly Map<string, RawTensor>[], name: string): RawTensor | undefined {
@@ -100,9 +118,7 @@ function fileContents(shards: readonly Map<string, RawTensor>[], config: string)
   const weightMap: Record<string, string> = {};
   let totalSize = 0;
   shards.forEach((tensors, i) => {
-    const number = (n: number, digits: number) => String(n).padStart(digits, "0");
-    // Five digits for the shard, six for their number: so the release names them.
-    const file = `model-${number(i + 1, 5)}-of-${number(shards.length, 6)}.safetensors`;
+    const file = shardName(i);
     files.set(file, safetensorsFile(tensors));
     for (const [name, { bytes }] of tensors) {
       weightMap[name] = file;
