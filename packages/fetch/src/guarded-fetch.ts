@@ -3,7 +3,6 @@ import { backoffMs, hopelessNetworkError, isTransientStatus, networkReason, paus
 import { type HeaderMap, headerText, parseLink } from "./headers.ts";
 import type { Ask, HttpClient, Reply } from "./http-client.ts";
 import type { Timing } from "./options.ts";
-import type { RateGate } from "./rate-gate.ts";
 import type { Report } from "./report.ts";
 import { shownUrl } from "./token.ts";
 
@@ -11,25 +10,16 @@ const MAX_METADATA_BYTES = 64 * 1024 * 1024;
 const MAX_PAGES = 2000;
 const METADATA_ATTEMPTS = 6;
 
-/** The quota that the Hub counts a request under (Hub documentation on rate limits). */
-export function bucketOf(url: URL): string {
-  if (url.pathname.includes("/api/resolve-cache/")) return "resolvers";
-  if (url.pathname.includes("/api/")) return "api";
-  return /\/(resolve|raw)\//.test(url.pathname) ? "resolvers" : "pages";
-}
-
 /** Requests to the endpoint itself: paced, retried while that can help, failures turned into one clear error. */
 export class Hub {
   readonly #client: HttpClient;
-  readonly #gate: RateGate;
   readonly #timing: Timing;
   readonly #report: Report;
   readonly #signal: AbortSignal;
   readonly #warned = new Set<string>();
 
-  constructor(client: HttpClient, gate: RateGate, timing: Timing, report: Report, signal: AbortSignal) {
+  constructor(client: HttpClient, timing: Timing, report: Report, signal: AbortSignal) {
     this.#client = client;
-    this.#gate = gate;
     this.#timing = timing;
     this.#report = report;
     this.#signal = signal;
@@ -44,19 +34,12 @@ export class Hub {
    * 425 and 5xx are retried with full jitter, 429 for as long as the server asks. Throws E_HUB, E_NETWORK.
    */
   async call(url: URL, ask: Omit<Ask, "signal">): Promise<Reply> {
-    const bucket = bucketOf(url);
     const startedAt = performance.now();
     for (let failures = 0; ; ) {
-      await this.#gate.pass(bucket, this.#signal);
       let problem: string;
       try {
         const reply = await this.#client.send(url, { ...ask, signal: this.#signal });
-        const named = this.#gate.observe(bucket, reply.status, reply.headers);
-        for (const hop of reply.hops) {
-          this.#gate.observe(bucket, 0, hop);
-          this.#warn(hop);
-        }
-        this.#warn(reply.headers);
+        for (const headers of [...reply.hops, reply.headers]) this.#warn(headers);
         if (reply.redirectedTo || (reply.status >= 200 && reply.status < 300)) return reply;
         const refusal = isTransientStatus(reply.status)
           ? undefined
@@ -64,7 +47,7 @@ export class Hub {
         if (refusal) throw refusal;
         discard(reply);
         problem = `status ${reply.status}`;
-        if (reply.status === 429 && named) {
+        if (reply.status === 429 && reply.waitNamed) {
           if (performance.now() - startedAt < this.#timing.giveUp) continue;
         }
       } catch (error) {

@@ -3,6 +3,7 @@ import { StageError } from "@k3/stage";
 import { Agent, type Dispatcher, EnvHttpProxyAgent } from "undici";
 import { type HeaderMap, headerText } from "./headers.ts";
 import { DEFAULT_ENDPOINT, type Settings } from "./options.ts";
+import { hubBucket, type RateGate } from "./rate-gate.ts";
 import { shownUrl } from "./token.ts";
 
 const { version } = createRequire(import.meta.url)("../package.json") as { version: string };
@@ -32,6 +33,8 @@ export interface Reply {
   body: Dispatcher.ResponseData["body"];
   /** Headers of the endpoint's own redirects on the way here, in order: what the Hub says of a file is on them. */
   hops: HeaderMap[];
+  /** The server is out of quota and said how long to wait; the gate sees to it. */
+  waitNamed: boolean;
   /** Set when the redirect to another origin was not followed, as asked. */
   redirectedTo?: URL;
 }
@@ -49,11 +52,13 @@ export class HttpClient {
   readonly endpoint: string;
   readonly #origin: string;
   readonly #token: string | undefined;
+  readonly #gate: RateGate;
   readonly #hub: Dispatcher;
   readonly #bodies: Dispatcher;
   readonly #allowed: Set<string> | undefined;
 
-  constructor(settings: Settings, token: string | undefined) {
+  constructor(settings: Settings, token: string | undefined, gate: RateGate) {
+    this.#gate = gate;
     this.endpoint = settings.endpoint;
     this.#origin = new URL(settings.endpoint).origin;
     this.#token = token;
@@ -68,14 +73,16 @@ export class HttpClient {
   }
 
   /**
-   * Sends a request and follows redirects by hand. Gives the final response, whatever its status; the caller must
-   * consume or destroy the body. Throws E_HUB for a redirect against the rules, and undici's errors as they are.
+   * Sends a request, and follows redirects by hand, each within the quotas that are known. Gives the final response,
+   * whatever its status; the caller must consume or destroy the body. Throws E_HUB for a redirect against the rules, and undici's errors as they are.
    */
   async send(start: URL, ask: Ask): Promise<Reply> {
     const hops: HeaderMap[] = [];
     let url = start;
     for (let hop = 0; ; hop++) {
       const own = this.isEndpoint(url);
+      const bucket = own ? hubBucket(url) : url.host;
+      await this.#gate.pass(bucket, ask.signal);
       const response = await (own ? this.#hub : this.#bodies).request({
         origin: url.origin,
         path: `${url.pathname}${url.search}`,
@@ -89,17 +96,13 @@ export class HttpClient {
         },
         signal: ask.signal,
       });
-      const reply = {
-        url,
-        status: response.statusCode,
-        headers: response.headers,
-        body: response.body,
-        hops,
-      };
-      const target = headerText(response.headers, "location");
-      if (!isRedirect(response.statusCode) || target === undefined) return reply;
-      response.body.on("error", () => undefined).destroy();
-      if (own) hops.push(response.headers);
+      const { statusCode: status, headers, body } = response;
+      const waitNamed = this.#gate.observe(bucket, status, headers);
+      const reply = { url, status, headers, body, hops, waitNamed };
+      const target = headerText(headers, "location");
+      if (!isRedirect(status) || target === undefined) return reply;
+      body.on("error", () => undefined).destroy();
+      if (own) hops.push(headers);
       const next = this.#redirect(url, target);
       if (hop >= MAX_REDIRECTS) {
         throw new StageError("E_HUB", `${shownUrl(start)} redirects more than ${MAX_REDIRECTS} times`);

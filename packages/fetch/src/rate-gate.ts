@@ -3,6 +3,13 @@ import { pause } from "./backoff.ts";
 import { type HeaderMap, headerText, parseRateLimit, parseRetryAfter } from "./headers.ts";
 import type { Timing } from "./options.ts";
 
+/** The quota that the Hub counts a request under (Hub documentation on rate limits). */
+export function hubBucket(url: URL): string {
+  if (url.pathname.includes("/api/resolve-cache/")) return "resolvers";
+  if (url.pathname.includes("/api/")) return "api";
+  return /\/(resolve|raw)\//.test(url.pathname) ? "resolvers" : "pages";
+}
+
 interface Quota {
   closedUntil: number;
   /** When the next request may start while requests are spread over what is left of the window. */

@@ -51,11 +51,11 @@ export class Run {
     setMaxListeners(0, this.signal); // one for each connection and open file
     this.settings = settings;
     this.report = report;
-    this.client = new HttpClient(settings, token);
     this.gate = new RateGate(timing, (bucket, ms) => {
       report.log("info", `rate limit of "${bucket}" reached: waiting ${Math.ceil(ms / 1000)} s`);
     });
-    this.hub = new Hub(this.client, this.gate, timing, report, this.signal);
+    this.client = new HttpClient(settings, token, this.gate);
+    this.hub = new Hub(this.client, timing, report, this.signal);
     this.throttle = new Throttle(settings.limitRate);
     this.pool = new BufferPool(2 * concurrency, Math.min(BUFFER_BYTES, segmentBytes));
     this.risk = new RiskBudget(concurrency * segmentBytes);

@@ -38,9 +38,9 @@ function set(body: string): string {
   for (let at = 0; at < members.length; at++) {
     const low = members[at]!;
     const high = members[at + 1] === "-" ? members[at + 2] : undefined;
-    if (high === undefined) source += literal(low);
+    if (high === undefined) source += member(low);
     else {
-      if (low <= high) source += `${literal(low)}-${literal(high)}`; // a range the wrong way round is empty
+      if (low <= high) source += `${member(low)}-${member(high)}`; // a range the wrong way round is empty
       at += 2;
     }
   }
@@ -48,7 +48,8 @@ function set(body: string): string {
   return negated ? `[^${source}]` : `[${source}]`;
 }
 
-const literal = (char: string) => char.replace(/[\\^$.*+?()[\]{}|/-]/, "\\$&");
+const literal = (char: string) => char.replace(/[\\^$.*+?()[\]{}|/]/, "\\$&");
+const member = (char: string) => (char === "-" ? "\\-" : literal(char));
 
 /** The paths wanted by include and exclude patterns, or null when that is all of them. */
 export function selectPaths(

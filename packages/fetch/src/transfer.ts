@@ -1,7 +1,7 @@
 import { StageError } from "@k3/stage";
 import { backoffMs, hopelessNetworkError, networkReason, pause } from "./backoff.ts";
 
-import { bucketOf, discard } from "./guarded-fetch.ts";
+import { discard } from "./guarded-fetch.ts";
 import { headerText, parseETag } from "./headers.ts";
 import type { Reply } from "./http-client.ts";
 import { judge } from "./range-check.ts";
@@ -41,8 +41,9 @@ export async function transfer(
   for (;;) {
     let failure: AttemptFailed;
     let host = "the Hub";
+    let location: Location | undefined;
     try {
-      const location = await source.location.get();
+      location = await source.location.get();
       host = location.url.host;
       await attempt(run, source, writer, location);
       return "done";
@@ -52,6 +53,8 @@ export async function transfer(
       const hopeless = hopelessNetworkError(error, host);
       if (hopeless) throw hopeless;
       failure = error instanceof AttemptFailed ? error : new AttemptFailed(networkReason(error));
+      // A host that cannot be reached may be the wrong one by now: the Hub knows.
+      if (location && failures > 0 && !(error instanceof AttemptFailed)) source.location.discard(location);
     }
     if (Math.abs(writer.position - mark) >= enough) {
       mark = writer.position;
@@ -106,20 +109,9 @@ async function attempt(run: Run, source: FileSource, writer: SpanWriter, locatio
   const { size } = source.file;
   const first = writer.position;
   const last = writer.end - 1;
-  const bucket = run.client.isEndpoint(location.url) ? bucketOf(location.url) : location.url.host;
-  await run.gate.pass(bucket, run.signal);
-
   const abort = new AbortController();
   const stop = () => abort.abort(run.signal.reason);
   run.signal.addEventListener("abort", stop, { once: true });
-  const active: ActiveTransfer = {
-    bytes: 0,
-    waiting: false,
-    abort: (reason) => abort.abort(reason),
-    markBytes: 0,
-    markAt: performance.now(),
-  };
-  run.transfers.add(active);
   let reply: Reply | undefined;
   try {
     reply = await run.client.send(location.url, {
@@ -128,14 +120,12 @@ async function attempt(run: Run, source: FileSource, writer: SpanWriter, locatio
       signal: abort.signal,
       foreign: "follow",
     });
-    const named = run.gate.observe(bucket, reply.status, reply.headers);
-    accept(run, source, location, reply, judge(reply, first, last, size), named);
-    await receive(run, source, writer, reply, active);
+    accept(run, source, location, reply, judge(reply, first, last, size));
+    await receive(run, source, writer, reply, (reason) => abort.abort(reason));
   } catch (error) {
     // The reason of our own abort (a stall) says more than the error it caused.
     throw abort.signal.aborted && !run.signal.aborted ? abort.signal.reason : error;
   } finally {
-    run.transfers.delete(active);
     run.signal.removeEventListener("abort", stop);
     if (reply) discard(reply);
   }
@@ -146,22 +136,27 @@ async function receive(
   source: FileSource,
   writer: SpanWriter,
   reply: Reply,
-  active: ActiveTransfer,
+  abort: (reason: Error) => void,
 ): Promise<void> {
-  for await (const chunk of reply.body as AsyncIterable<Buffer>) {
-    if (writer.position + chunk.length > writer.end) {
-      throw new AttemptFailed("the body is longer than announced", { deviation: true });
-    }
-    active.bytes += chunk.length;
-    run.report.downloaded += chunk.length;
-    run.lastByteAt = performance.now();
-    await writer.push(chunk, active);
-    const wait = run.throttle.take(chunk.length);
-    if (wait > 0) {
+  const active: ActiveTransfer = { bytes: 0, waiting: false, abort, markBytes: 0, markAt: performance.now() };
+  run.transfers.add(active);
+  try {
+    for await (const chunk of reply.body as AsyncIterable<Buffer>) {
+      if (writer.position + chunk.length > writer.end) {
+        throw new AttemptFailed("the body is longer than announced", { deviation: true });
+      }
+      active.bytes += chunk.length;
+      run.report.downloaded += chunk.length;
+      run.lastByteAt = performance.now();
+      await writer.push(chunk, active);
+      const wait = run.throttle.take(chunk.length);
+      if (wait === 0) continue;
       active.waiting = true;
       await pause(wait, run.signal);
       active.waiting = false;
     }
+  } finally {
+    run.transfers.delete(active);
   }
   source.location.progressed();
   if (writer.position < writer.end) {
@@ -176,7 +171,6 @@ function accept(
   location: Location,
   reply: Reply,
   verdict: ReturnType<typeof judge>,
-  waitNamed: boolean,
 ): void {
   switch (verdict.kind) {
     case "accept":
@@ -197,7 +191,7 @@ function accept(
       source.location.refused(location, reply.status);
       throw new AttemptFailed(`status ${reply.status}: asking for a fresh URL`);
     case "transient":
-      throw new AttemptFailed(verdict.why, { counts: !(reply.status === 429 && waitNamed) });
+      throw new AttemptFailed(verdict.why, { counts: !(reply.status === 429 && reply.waitNamed) });
     case "contradiction":
       throw new StageError("E_HUB", `${source.file.path}: ${verdict.why}`, {
         hint: "the endpoint, or a cache on the way, has another version of the file",

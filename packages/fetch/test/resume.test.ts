@@ -1,5 +1,16 @@
 import { createHash } from "node:crypto";
-import { mkdir, open, readdir, readFile, rename, rm, stat, truncate, utimes, writeFile } from "node:fs/promises";
+import {
+  mkdir,
+  open,
+  readdir,
+  readFile,
+  rename,
+  rm,
+  stat,
+  truncate,
+  utimes,
+  writeFile,
+} from "node:fs/promises";
 import { join } from "node:path";
 import { hashJournalPath, readJournal, type StageEvent } from "@k3/stage";
 import { fileBytes, syntheticFile } from "@k3/testkit";
@@ -56,7 +67,9 @@ describe("resuming (hub.md section 7)", () => {
     await mkdir(join(dir, "elsewhere"), { recursive: true });
     await run(hub, dir);
     const target = join(dir, shard);
-    const hash = createHash("sha256").update(await readFile(target)).digest("hex");
+    const hash = createHash("sha256")
+      .update(await readFile(target))
+      .digest("hex");
     const name = `${createHash("sha1").update(shard).digest("hex").slice(0, 8)}-${hash.slice(0, 16)}`;
     await rename(target, join(dir, ".cache/k3/parts", `${name}.part`));
     const { zlib, encodeRecord } = { zlib: await import("node:zlib"), ...(await import("@k3/stage")) };
@@ -288,7 +301,12 @@ describe("revisions of one directory", () => {
 
   it("a directory of another repository is refused", async () => {
     const files = sampleFiles(100 * KIB, 1);
-    const hub = await serve(files, { repositories: [{ name: REPO, files }, { name: "ns/other", files }] });
+    const hub = await serve(files, {
+      repositories: [
+        { name: REPO, files },
+        { name: "ns/other", files },
+      ],
+    });
     const dir = await temporary();
     await run(hub, dir);
     expect(await failure(hub, dir, { repo: "ns/other" })).toMatchObject({ code: "E_USAGE" });

@@ -76,7 +76,11 @@ export interface Ran {
 }
 
 /** The options of a test run: small segments, short times, anonymous. */
-export function testOptions(hub: Pick<Hub, "endpoint">, dir: string, options: Partial<FetchOptions> = {}): FetchOptions {
+export function testOptions(
+  hub: Pick<Hub, "endpoint">,
+  dir: string,
+  options: Partial<FetchOptions> = {},
+): FetchOptions {
   const { internals, ...rest } = options;
   return {
     repo: REPO,
@@ -93,7 +97,11 @@ export function testOptions(hub: Pick<Hub, "endpoint">, dir: string, options: Pa
   };
 }
 
-export async function run(hub: Pick<Hub, "endpoint">, dir: string, options: Partial<FetchOptions> = {}): Promise<Ran> {
+export async function run(
+  hub: Pick<Hub, "endpoint">,
+  dir: string,
+  options: Partial<FetchOptions> = {},
+): Promise<Ran> {
   const events: StageEvent[] = [];
   const result = await fetchSnapshot({
     onEvent: (event) => events.push(event),
@@ -141,7 +149,11 @@ export function sentFor(hub: Hub, path: string): number {
 export function spawnRun(
   options: FetchOptions,
   { env = {}, before = "" }: { env?: Record<string, string>; before?: string } = {},
-): { child: ChildProcess; ended: Promise<{ code: number | null; output: string }>; event: (test: (e: StageEvent) => boolean) => Promise<void> } {
+): {
+  child: ChildProcess;
+  ended: Promise<{ code: number | null; output: string }>;
+  event: (test: (e: StageEvent) => boolean) => Promise<void>;
+} {
   const dist = fileURLToPath(new URL("../dist/index.js", import.meta.url));
   if (!existsSync(dist)) throw new Error("packages/fetch is not built: run `pnpm turbo run build` first");
   const script = `
@@ -197,6 +209,9 @@ export function spawnRun(
 }
 
 /** The last line of a process's output, as what it said. */
-export function said(output: string): { result?: FetchResult; error?: { code: string; exit: number; message: string } } {
+export function said(output: string): {
+  result?: FetchResult;
+  error?: { code: string; exit: number; message: string };
+} {
   return JSON.parse(output.trim().split("\n").at(-1)!);
 }
