@@ -180,12 +180,27 @@ class BlockJobWrap : public Napi::ObjectWrap<BlockJobWrap> {
         env, "BlockJob",
         {InstanceMethod("wait", &BlockJobWrap::wait), InstanceMethod("sync", &BlockJobWrap::sync),
          InstanceMethod("cancel", &BlockJobWrap::cancel), InstanceMethod("error", &BlockJobWrap::error),
-         InstanceMethod("results", &BlockJobWrap::results), InstanceMethod("direct", &BlockJobWrap::direct)});
+         InstanceMethod("results", &BlockJobWrap::results), InstanceMethod("direct", &BlockJobWrap::direct),
+         InstanceMethod("close", &BlockJobWrap::close)});
   }
 
  private:
+  // False, with an exception pending, after close.
+  bool usable(Napi::Env env) const {
+    if (job_) return true;
+    Napi::Error::New(env, "the job is closed").ThrowAsJavaScriptException();
+    return false;
+  }
+
+  // close(): stops the job, waits for its threads and closes its files. All else throws afterwards.
+  Napi::Value close(const Napi::CallbackInfo& info) {
+    job_.reset();
+    return info.Env().Undefined();
+  }
+
   // wait(ms): progress, when the job has finished or the time is over.
   Napi::Value wait(const Napi::CallbackInfo& info) {
+    if (!usable(info.Env())) return info.Env().Undefined();
     const uint32_t ms = info[0].ToNumber().Uint32Value();
     auto progress = std::make_shared<JobProgress>();
     return start(
@@ -195,6 +210,7 @@ class BlockJobWrap : public Napi::ObjectWrap<BlockJobWrap> {
 
   // sync(): {blocks, errno}: all blocks before `blocks` are durable.
   Napi::Value sync(const Napi::CallbackInfo& info) {
+    if (!usable(info.Env())) return info.Env().Undefined();
     struct Outcome {
       uint32_t blocks = 0;
       int error = 0;
@@ -211,12 +227,14 @@ class BlockJobWrap : public Napi::ObjectWrap<BlockJobWrap> {
   }
 
   Napi::Value cancel(const Napi::CallbackInfo& info) {
+    if (!usable(info.Env())) return info.Env().Undefined();
     job_->cancel();
     return info.Env().Undefined();
   }
 
   // error(): null, or what stopped the job.
   Napi::Value error(const Napi::CallbackInfo& info) {
+    if (!usable(info.Env())) return info.Env().Undefined();
     static constexpr const char* kNames[] = {"none",   "open",   "read",       "short",  "write",  "sync",
                                              "memory", "thread", "stored-crc", "decode", "differs"};
     const JobError error = job_->error();
@@ -233,6 +251,7 @@ class BlockJobWrap : public Napi::ObjectWrap<BlockJobWrap> {
   // results(from, to): 16 bytes per block: stored bytes, CRC of stored, CRC of raw, codec (u32 each,
   // little-endian hosts only). The blocks must be done.
   Napi::Value results(const Napi::CallbackInfo& info) {
+    if (!usable(info.Env())) return info.Env().Undefined();
     const uint32_t from = info[0].ToNumber().Uint32Value(), to = info[1].ToNumber().Uint32Value();
     if (from > to || to > job_->progress().blocks) {
       Napi::RangeError::New(info.Env(), "these blocks are not done").ThrowAsJavaScriptException();
@@ -251,6 +270,7 @@ class BlockJobWrap : public Napi::ObjectWrap<BlockJobWrap> {
   }
 
   Napi::Value direct(const Napi::CallbackInfo& info) {
+    if (!usable(info.Env())) return info.Env().Undefined();
     auto out = Napi::Object::New(info.Env());
     out.Set("input", job_->direct_input());
     out.Set("output", job_->direct_output());

@@ -94,7 +94,10 @@ export class BlockJob {
     return this.#native.wait(milliseconds);
   }
 
-  /** Waits to the end, reporting about four times a second. Throws what stopped the job, E_INTERRUPTED for the signal. */
+  /**
+   * Waits to the end, reporting about four times a second, and leaves the job open. Throws what stopped the job,
+   * E_INTERRUPTED for the signal.
+   */
   async finish(signal?: AbortSignal, onProgress?: (progress: JobProgress) => void): Promise<JobProgress> {
     const cancel = () => this.cancel();
     signal?.addEventListener("abort", cancel, { once: true });
@@ -136,6 +139,11 @@ export class BlockJob {
   /** Stored bytes, CRC-32 of stored and of raw bytes, codec: four numbers for each block from `from` to before `to`. */
   results(from: number, to: number): Uint32Array {
     return this.#native.results(from, to);
+  }
+
+  /** Stops the job, waits for its threads and closes its files. To be called in the end, however that came. */
+  close(): void {
+    this.#native.close();
   }
 
   /** Whether reads and writes bypass the page cache, so far. */

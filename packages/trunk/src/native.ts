@@ -71,6 +71,8 @@ export interface NativeJob {
   results(from: number, to: number): Uint32Array;
   /** Whether the page cache is bypassed. */
   direct(): { input: boolean; output: boolean };
+  /** Stops the job, waits for its threads and closes its files; everything else throws afterwards. */
+  close(): void;
 }
 
 /** The addon: the codec for one block at a time, and the job that copies many. */

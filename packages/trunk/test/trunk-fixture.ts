@@ -58,6 +58,7 @@ export async function writeSmallTrunk(codec: "bf16" | "none" = "bf16", threads =
   const job = BlockJob.write(options, join(dir, PART_FILE));
   await job.finish();
   const results = job.results(0, layout.blocks);
+  job.close();
   const manifest = await publishTrunk(dir, { codec, blockBytes, source: SOURCE, tensors, layout, results });
   return { dir, manifest, options, content, weights };
 }

@@ -6,8 +6,10 @@ import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import {
   BlockJob,
+  type BlockTable,
   blockSegments,
   decodeTable,
+  type JobOptions,
   openTrunk,
   parseManifest,
   requireTrunkOf,
@@ -18,6 +20,16 @@ import {
 import { SOURCE, temporaryDirectory, writeSmallTrunk } from "./trunk-fixture.ts";
 
 const long = process.env["K3_NIGHTLY"] === "1" ? 20 : 1;
+
+/** A check of a trunk against its source, to the end. */
+async function check(options: JobOptions, data: string, table: BlockTable): Promise<void> {
+  const job = BlockJob.check(options, data, table);
+  try {
+    await job.finish();
+  } finally {
+    job.close();
+  }
+}
 
 async function refusal(dir: string): Promise<StageError> {
   const error = await openTrunk(dir).then(
@@ -67,24 +79,20 @@ describe("a trunk", () => {
     const { options, dir, manifest, content, weights } = await writeSmallTrunk("bf16");
     const data = join(dir, manifest.data.file);
     const { table } = await openTrunk(dir);
-    await BlockJob.check(options, data, table).finish();
+    await check(options, data, table);
 
     const bytes = await readFile(data);
     bytes[table.offset[3]! + 40]! ^= 1;
     await writeFile(data, bytes);
-    await expect(BlockJob.check(options, data, table).finish()).rejects.toThrow(
-      /block 3 does not match its checksum/,
-    );
+    await expect(check(options, data, table)).rejects.toThrow(/block 3 does not match its checksum/);
     bytes[table.offset[3]! + 40]! ^= 1;
     await writeFile(data, bytes);
 
     content[options.tensors[6]!.offset + 5]! ^= 0x80;
     await writeFile(weights, content);
-    await expect(BlockJob.check(options, data, table).finish()).rejects.toThrow(
-      /differs from the checkpoint/,
-    );
+    await expect(check(options, data, table)).rejects.toThrow(/differs from the checkpoint/);
     await truncate(weights, content.length - 1);
-    await expect(BlockJob.check(options, data, table).finish()).rejects.toMatchObject({ code: "E_DATA" });
+    await expect(check(options, data, table)).rejects.toMatchObject({ code: "E_DATA" });
   });
 
   it("is told apart from one of another checkpoint", async () => {
