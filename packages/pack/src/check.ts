@@ -16,10 +16,14 @@ export async function checkTrunk(plan: PackPlan, trunk: Trunk, settings: PackSet
     onEvent,
   });
   const job = BlockJob.check(jobOptions(plan, threads, direct), trunk.dataPath, trunk.table);
-  const { rawBytes } = await job.finish(signal, (progress) => {
-    meter.phase = phaseOf(plan, progress.blocks, "checking");
-    meter.set(progress.rawBytes);
-  });
-  meter.set(rawBytes);
-  meter.emit();
+  try {
+    const { rawBytes } = await job.finish(signal, (progress) => {
+      meter.phase = phaseOf(plan, progress.blocks, "checking");
+      meter.set(progress.rawBytes);
+    });
+    meter.set(rawBytes);
+    meter.emit();
+  } finally {
+    job.close();
+  }
 }

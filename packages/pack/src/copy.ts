@@ -6,9 +6,6 @@ import type { PackSettings } from "./pack.ts";
 import { phaseOf } from "./phase.ts";
 import { jobOptions, type PackPlan } from "./plan.ts";
 
-/** How often finished blocks are made durable and recorded: what a power loss can cost is little more than this. */
-const COMMIT_MS = 1000;
-
 /** Copies the blocks that the journal does not have yet, recording them about once a second. */
 export async function copyBlocks(
   plan: PackPlan,
@@ -16,7 +13,7 @@ export async function copyBlocks(
   settings: PackSettings,
   needed: number,
 ): Promise<void> {
-  const { trunkDir, signal, onEvent, threads, direct } = settings;
+  const { trunkDir, signal, onEvent, threads, direct, commitMs } = settings;
   const { layout } = plan;
   const already = layout.rawBytes.subarray(0, journal.blocks).reduce((a, b) => a + b, 0);
   const total = layout.rawBytes.reduce((a, b) => a + b, 0);
@@ -53,27 +50,26 @@ export async function copyBlocks(
   };
   try {
     for (;;) {
-      const progress = await job.wait(200);
+      const progress = await job.wait(Math.min(200, commitMs));
       meter.phase = phaseOf(plan, progress.blocks, "packing");
       meter.detail = { storedBytes: progress.storedBytes, holeBytes: progress.holeBytes, ...job.direct() };
       meter.set(already + progress.rawBytes);
       if (progress.finished) break;
-      if (!committing && performance.now() - committed >= COMMIT_MS) committing = commit();
+      if (!committing && performance.now() - committed >= commitMs) committing = commit();
     }
     await committing;
     if (!failure) await commit();
-  } finally {
-    signal?.removeEventListener("abort", cancel);
-  }
-  meter.emit();
-  try {
+    meter.emit();
     job.throwIfFailed();
     if (failure) throw failure;
+    throwIfAborted(signal);
+    reportFallback(job, settings);
   } catch (error) {
     throw await withNumbers(error, trunkDir, needed);
+  } finally {
+    signal?.removeEventListener("abort", cancel);
+    job.close();
   }
-  throwIfAborted(signal);
-  reportFallback(job, settings);
 }
 
 /** A full disk is reported with what was needed and what there is. */

@@ -24,7 +24,8 @@ export async function dryRun(plan: PackPlan, settings: PackSettings): Promise<Pa
   });
   const layout = sampleBlocks(plan.layout, SAMPLE);
   const started = performance.now();
-  const read = await BlockJob.measure({ ...options, layout }).finish(signal, (p) => meter.set(p.rawBytes));
+  const reading = BlockJob.measure({ ...options, layout });
+  const read = await reading.finish(signal, (p) => meter.set(p.rawBytes)).finally(() => reading.close());
   const readSeconds = (performance.now() - started) / 1000;
 
   const existing = await existingParent(trunkDir);
@@ -36,8 +37,12 @@ export async function dryRun(plan: PackPlan, settings: PackSettings): Promise<Pa
     await truncate(part, largestDataBytes({ ...plan, layout }));
     const begun = performance.now();
     const job = BlockJob.write({ ...options, layout: shiftedSample(plan) }, part);
-    await job.finish(signal, (p) => meter.set(read.rawBytes + p.rawBytes));
-    await job.sync();
+    try {
+      await job.finish(signal, (p) => meter.set(read.rawBytes + p.rawBytes));
+      await job.sync();
+    } finally {
+      job.close();
+    }
     packSeconds = (performance.now() - begun) / 1000;
   } finally {
     await rm(scratch, { recursive: true, force: true });

@@ -1,4 +1,4 @@
-import { mkdir, open, stat } from "node:fs/promises";
+import { mkdir, open, rm, stat } from "node:fs/promises";
 import { availableParallelism } from "node:os";
 import { join } from "node:path";
 import { openCheckpoint } from "@k3/checkpoint";
@@ -10,12 +10,12 @@ import {
   throwIfAborted,
   toStageError,
 } from "@k3/stage";
-import { openTrunk, PART_FILE, publishTrunk, type Trunk, type TrunkCodec } from "@k3/trunk";
+import { describeTrunk, openTrunk, PART_FILE, publishTrunk, type Trunk, type TrunkCodec } from "@k3/trunk";
 import { checkTrunk } from "./check.ts";
 import { copyBlocks } from "./copy.ts";
 import { dryRun } from "./dry-run.ts";
 import { findFinished, recordSourceTimes } from "./finished.ts";
-import { PackJournal } from "./journal.ts";
+import { JOURNAL_FILE, PackJournal } from "./journal.ts";
 import {
   expectedDiskBytes,
   jobOptions,
@@ -25,6 +25,9 @@ import {
   sampleRatio,
 } from "./plan.ts";
 import { requireUnchanged } from "./unchanged.ts";
+
+/** What a power loss can cost is little more work than this. */
+const COMMIT_MS = 1000;
 
 export interface PackOptions extends StageOptions {
   /** Directory of the checkpoint: config.json and *.safetensors files. */
@@ -43,6 +46,8 @@ export interface PackOptions extends StageOptions {
   direct?: boolean | undefined;
   /** About how large a decoded block is, 4096 to 2^26 bytes; 2^20 by default. */
   blockBytes?: number | undefined;
+  /** How often finished blocks are made durable and recorded, in milliseconds; 1000 by default. */
+  commitMs?: number | undefined;
 }
 
 export interface PackResult {
@@ -88,7 +93,13 @@ export async function pack(options: PackOptions): Promise<PackResult> {
   try {
     const checkpoint = await openCheckpoint(modelDir, { signal, onEvent });
     const plan = await planPack(checkpoint, codec, options.blockBytes);
-    const settings = { ...options, codec, threads, direct: options.direct ?? true };
+    const settings = {
+      ...options,
+      codec,
+      threads,
+      direct: options.direct ?? true,
+      commitMs: options.commitMs ?? COMMIT_MS,
+    };
     if (options.dryRun) return await dryRun(plan, settings);
     await mkdir(trunkDir, { recursive: true });
     const lock = await lockFile(join(trunkDir, "trunk.lock"), "k3 pack");
@@ -115,7 +126,12 @@ export async function pack(options: PackOptions): Promise<PackResult> {
 }
 
 /** The options of a pack with nothing left open. */
-export type PackSettings = PackOptions & { codec: TrunkCodec; threads: number; direct: boolean };
+export type PackSettings = PackOptions & {
+  codec: TrunkCodec;
+  threads: number;
+  direct: boolean;
+  commitMs: number;
+};
 
 async function packLocked(
   plan: PackPlan,
@@ -123,7 +139,10 @@ async function packLocked(
 ): Promise<{ trunk: Trunk; resumed: number }> {
   const { trunkDir } = settings;
   const finished = await findFinished(trunkDir, plan);
-  if (finished) return { trunk: finished, resumed: plan.layout.blocks };
+  if (finished) {
+    await discardLeftovers(trunkDir, plan);
+    return { trunk: finished, resumed: plan.layout.blocks };
+  }
   const journal = await openWork(plan, settings);
   const resumed = journal.blocks;
   try {
@@ -136,9 +155,7 @@ async function packLocked(
       await copyBlocks(plan, journal, settings, needed);
     }
     await requireUnchanged(plan);
-    const { codec, blockBytes, source, tensors, layout } = plan;
-    const { results } = journal;
-    const manifest = await publishTrunk(trunkDir, { codec, blockBytes, source, tensors, layout, results });
+    const manifest = await publishTrunk(trunkDir, { ...plan, results: journal.results });
     await recordSourceTimes(trunkDir, manifest.id, plan);
   } catch (error) {
     await journal.close();
@@ -153,19 +170,12 @@ async function openWork(plan: PackPlan, settings: PackSettings): Promise<PackJou
   const { trunkDir, onEvent } = settings;
   const part = join(trunkDir, PART_FILE);
   let journal = await PackJournal.open(trunkDir, plan);
-  const partBytes = await stat(part).then(
-    ({ size }) => size,
-    () => undefined,
-  );
-  // All blocks written and no part: it was renamed already, publishing just goes on.
-  if (partBytes === undefined && journal.blocks === plan.layout.blocks) return journal;
+  const partBytes = await sizeOf(part);
+  // All blocks written and the part renamed already: publishing just goes on.
+  if (partBytes === undefined && (await isRenamed(plan, journal, trunkDir))) return journal;
   if (journal.blocks > 0 && (partBytes === undefined || partBytes < journal.offset)) {
-    onEvent?.({
-      type: "log",
-      level: "warn",
-      stage: "pack",
-      message: `${part} is not what its journal says: packing begins again`,
-    });
+    const message = `${part} is not what its journal says: packing begins again`;
+    onEvent?.({ type: "log", level: "warn", stage: "pack", message });
     await journal.remove();
     journal = await PackJournal.open(trunkDir, plan);
   }
@@ -183,4 +193,33 @@ async function openWork(plan: PackPlan, settings: PackSettings): Promise<PackJou
     throw error;
   }
   return journal;
+}
+
+/** Beside a finished trunk: the journal and part of the pack that made it, when it was stopped before removing them. */
+async function discardLeftovers(dir: string, plan: PackPlan): Promise<void> {
+  if ((await sizeOf(join(dir, JOURNAL_FILE))) === undefined) return;
+  let journal: PackJournal;
+  try {
+    journal = await PackJournal.open(dir, plan);
+  } catch {
+    return; // of another source or codec: not ours to remove
+  }
+  await rm(join(dir, PART_FILE), { force: true });
+  await journal.remove();
+}
+
+/** Whether the data file that a complete journal describes is in the directory under its final name. */
+async function isRenamed(plan: PackPlan, { blocks, results }: PackJournal, dir: string): Promise<boolean> {
+  if (blocks < plan.layout.blocks) return false;
+  const { data } = describeTrunk({ ...plan, results }).manifest;
+  return (await sizeOf(join(dir, data.file))) === data.bytes;
+}
+
+async function sizeOf(path: string): Promise<number | undefined> {
+  try {
+    return (await stat(path)).size;
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === "ENOENT") return undefined;
+    throw error;
+  }
 }

@@ -110,8 +110,7 @@ export function sampleBlocks(layout: BlockLayout, count: number): BlockLayout {
 }
 
 /**
- * Stored size over raw size, as 64 blocks from all over the checkpoint have it; 1 for codec none. The embedding of the
- * estimate in errors and dry runs says that it is one.
+ * Stored size over raw size, as 64 blocks from all over the checkpoint have it; 1 for codec none.
  */
 export async function sampleRatio(
   plan: PackPlan,
@@ -120,8 +119,12 @@ export async function sampleRatio(
 ): Promise<number> {
   if (plan.codec === "none") return 1;
   const job = BlockJob.measure({ ...options, layout: sampleBlocks(plan.layout, 64) });
-  const { rawBytes, storedBytes } = await job.finish(signal);
-  return storedBytes / rawBytes;
+  try {
+    const { rawBytes, storedBytes } = await job.finish(signal);
+    return storedBytes / rawBytes;
+  } finally {
+    job.close();
+  }
 }
 
 /**
