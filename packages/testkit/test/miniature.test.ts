@@ -115,12 +115,7 @@ describe("what it has learned", () => {
       expect({ name, ids }).toEqual({ name, ids: completionIds });
       expect(smallestMargin).toBeGreaterThan(6);
     }
-  });
-
-  test("float32 can resolve every routing decision of the samples", async () => {
-    const model = await ReferenceModel.open(dir);
-    for (const { promptIds, completionIds } of miniatureSamples())
-      model.hidden([...promptIds, ...completionIds]);
+    // So that float32 makes every routing decision that float64 makes.
     expect(model.smallestRouterGap).toBeGreaterThan(5e-5);
   });
 
