@@ -4,6 +4,23 @@
 /** Rows of numbers: one row per position. */
 export type Rows = Float64Array[];
 
+/** Rows of zeros over one buffer: typed arrays of their own are dear to allocate and to collect. */
+export function zeroRows(count: number, width: number): Rows {
+  const all = new Float64Array(count * width);
+  return Array.from({ length: count }, (_, t) => all.subarray(t * width, (t + 1) * width));
+}
+
+/** Rows of the same shape with f(value, row, index) in place of each value. */
+export function mapRows(rows: Rows, f: (value: number, t: number, i: number) => number): Rows {
+  const result = zeroRows(rows.length, rows[0]!.length);
+  for (let t = 0; t < rows.length; t++) {
+    const from = rows[t]!;
+    const to = result[t]!;
+    for (let i = 0; i < from.length; i++) to[i] = f(from[i]!, t, i);
+  }
+  return result;
+}
+
 const LN2_HIGH = 0.6931471803691238;
 const LN2_LOW = 1.9082149292705877e-10;
 const RECIPROCALS = Float64Array.from({ length: 18 }, (_, n) => 1 / n);
@@ -74,7 +91,7 @@ export function dot(a: Float64Array, b: Float64Array, bStart = 0): number {
 export function linear(rows: Rows, weight: Float64Array): Rows {
   const inputs = rows[0]!.length;
   const outputs = weight.length / inputs;
-  const result = rows.map(() => new Float64Array(outputs));
+  const result = zeroRows(rows.length, outputs);
   const paired = inputs % 4 === 0 ? outputs - (outputs % 2) : 0;
   for (let o = 0; o < paired; o += 2) {
     const first = weight.subarray(o * inputs, (o + 1) * inputs);
@@ -121,11 +138,9 @@ export function rmsNormInPlace(values: Float64Array, weight: Float64Array, eps: 
 }
 
 export function rmsNorm(rows: Rows, weight: Float64Array, eps: number): Rows {
-  return rows.map((row) => {
-    const copy = row.slice();
-    rmsNormInPlace(copy, weight, eps);
-    return copy;
-  });
+  const result = mapRows(rows, (value) => value);
+  for (const row of result) rmsNormInPlace(row, weight, eps);
+  return result;
 }
 
 export function softmaxInPlace(values: Float64Array): void {

@@ -1,16 +1,14 @@
 import type { K3Config } from "@k3/checkpoint";
-import { addScaled, linear, type Rows, rmsNorm, sigmoid, tanh } from "./arithmetic.ts";
+import { addScaled, linear, mapRows, type Rows, rmsNorm, sigmoid, tanh, zeroRows } from "./arithmetic.ts";
 import type { Weights } from "./weights.ts";
 
 /** SiTU-GLU: beta tanh(gate / beta) sigmoid(gate) times linearBeta tanh(up / linearBeta); the sigmoid sees the uncapped gate. */
 export function situGlu(config: K3Config, gate: Rows, up: Rows): Rows {
   const { situBeta, situLinearBeta } = config;
-  return gate.map((row, t) =>
-    row.map((g, i) => {
-      const capped = situBeta * tanh(g / situBeta) * sigmoid(g);
-      return capped * situLinearBeta * tanh(up[t]![i]! / situLinearBeta);
-    }),
-  );
+  return mapRows(gate, (g, t, i) => {
+    const capped = situBeta * tanh(g / situBeta) * sigmoid(g);
+    return capped * situLinearBeta * tanh(up[t]![i]! / situLinearBeta);
+  });
 }
 
 /** A dense gated network whose matrices are `at` + gate_proj, up_proj and down_proj. */
@@ -60,14 +58,23 @@ export function moe(
   const inside = `${at}block_sparse_moe.`;
   const w = (name: string) => weights.tensor(`${inside}${name}.weight`);
   const latent = linear(rows, w("routed_expert_down_proj"));
-  const mixed = rows.map(() => new Float64Array(config.routedExpertHiddenSize));
-  route(config, weights, inside, rows).forEach((routing, t) => {
+  const mixed = zeroRows(rows.length, config.routedExpertHiddenSize);
+  const routings = route(config, weights, inside, rows);
+  // Each expert sees all its positions at once; every position adds up its experts in the order of their scores.
+  const outputs: Rows[] = routings.map(() => []);
+  for (const e of new Set(routings.flatMap(({ experts }) => experts))) {
+    const part = (name: string) => w(`experts.${e}.${name}`);
+    const at = routings.flatMap(({ experts }, t) => (experts.includes(e) ? [t] : []));
+    const z = at.map((t) => latent[t]!);
+    const y = linear(situGlu(config, linear(z, part("w1")), linear(z, part("w3"))), part("w2"));
+    at.forEach((t, i) => {
+      outputs[t]![routings[t]!.experts.indexOf(e)] = y[i]!;
+    });
+  }
+  routings.forEach((routing, t) => {
     onRoute?.(routing);
-    const z = [latent[t]!];
-    routing.experts.forEach((e, i) => {
-      const part = (name: string) => w(`experts.${e}.${name}`);
-      const hidden = situGlu(config, linear(z, part("w1")), linear(z, part("w3")));
-      addScaled(mixed[t]!, linear(hidden, part("w2"))[0]!, routing.shares[i]!);
+    routing.shares.forEach((share, i) => {
+      addScaled(mixed[t]!, outputs[t]![i]!, share);
     });
   });
   const normed = config.latentMoeUseNorm ? rmsNorm(mixed, w("routed_expert_norm"), config.rmsNormEps) : mixed;

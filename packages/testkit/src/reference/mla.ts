@@ -1,5 +1,14 @@
 import type { K3Config } from "@k3/checkpoint";
-import { addScaled, dot, gateInPlace, linear, type Rows, rmsNorm, softmaxInPlace } from "./arithmetic.ts";
+import {
+  addScaled,
+  dot,
+  gateInPlace,
+  linear,
+  type Rows,
+  rmsNorm,
+  softmaxInPlace,
+  zeroRows,
+} from "./arithmetic.ts";
 import type { Weights } from "./weights.ts";
 
 /** Keys [heads, nope + rope] and values [heads, v] of every position so far. */
@@ -54,7 +63,7 @@ export function mla(
   }
 
   const scale = 1 / Math.sqrt(nope + rope);
-  const out = rows.map(() => new Float64Array(heads * vDim));
+  const out = zeroRows(rows.length, heads * vDim);
   for (let t = 0; t < rows.length; t++) {
     for (let h = 0; h < heads; h++) {
       const query = queries[t]!.subarray(h * (nope + rope), (h + 1) * (nope + rope));

@@ -1,5 +1,14 @@
 import { type K3Config, readConfig } from "@k3/checkpoint";
-import { addScaled, dot, linear, type Rows, rmsNorm, softmaxInPlace } from "./arithmetic.ts";
+import {
+  addScaled,
+  dot,
+  linear,
+  mapRows,
+  type Rows,
+  rmsNorm,
+  softmaxInPlace,
+  zeroRows,
+} from "./arithmetic.ts";
 import { dense, moe, type Routing } from "./feed-forward.ts";
 import { type KdaState, kda, newKdaState } from "./kda.ts";
 import { type MlaState, mla } from "./mla.ts";
@@ -133,22 +142,22 @@ export class ReferenceModel {
     const proj = this.#weights.tensor(`${PREFIX}${name}_proj.weight`);
     const fold = norm.map((value, i) => value * proj[i]!);
     const sources = [...blocks, sum];
-    return sum.map((_, t) => {
+    const out = zeroRows(sum.length, this.config.hiddenSize);
+    for (let t = 0; t < sum.length; t++) {
       const shares = Float64Array.from(sources, (rows) => {
         const row = rows[t]!;
         return dot(row, fold) / Math.sqrt(dot(row, row) / row.length + this.config.rmsNormEps);
       });
       softmaxInPlace(shares);
-      const out = new Float64Array(this.config.hiddenSize);
       sources.forEach((rows, i) => {
-        addScaled(out, rows[t]!, shares[i]!);
+        addScaled(out[t]!, rows[t]!, shares[i]!);
       });
-      return out;
-    });
+    }
+    return out;
   }
 }
 
-const added = (a: Rows, b: Rows): Rows => a.map((row, t) => row.map((value, i) => value + b[t]![i]!));
+const added = (a: Rows, b: Rows): Rows => mapRows(a, (value, t, i) => value + b[t]![i]!);
 
 /** The index of the largest value (the lowest at a tie), and how far it leads. */
 export function leading(values: Float64Array): { best: number; margin: number } {
