@@ -35,7 +35,8 @@ Error BlockStream::open(const Options& options) {
     pinned_stored_ += weights_.blocks[b].stored;
   }
   slot_bytes_ = round_up(weights_.block_buffer_bytes(), kPage);
-  if (!pins_.allocate(pins) || !ring_.allocate(slot_bytes_ * options.slots)) {
+  // Small pages: what is pinned is what is planned, to the page. Huge ones would be a few per cent faster to go through.
+  if (!pins_.allocate(pins, Area::Pages::small) || !ring_.allocate(slot_bytes_ * options.slots)) {
     return {"E_MEMORY", "the system refused memory for the trunk", "give a smaller memory budget"};
   }
   for (uint32_t slot = options.slots; slot-- > 0;) free_slots_.push_back(slot);
@@ -152,7 +153,8 @@ const uint8_t* BlockStream::load(uint32_t index, uint8_t* buffer) {
   const uint8_t* stored = nullptr;
   if (block.pieces == 1) {
     const Piece& piece = weights_.pieces[block.first_piece];
-    stored = files_.read(piece.file, piece.offset, piece.bytes, buffer, step_);
+    const auto target = pin_at_[index] == kUnpinned ? FileReader::Target::used : FileReader::Target::fresh;
+    stored = files_.read(piece.file, piece.offset, piece.bytes, buffer, step_, target);
   } else {
     // Small tensors from several places: each read to whole pages behind the block, then moved to its place. What lies
     // between segments is zero, as in a packed trunk.

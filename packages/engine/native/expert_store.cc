@@ -148,11 +148,12 @@ bool ExpertStore::assign(uint32_t index) {
     const uint64_t end = offset + bytes, base = offset / kPage * kPage;
     while (begin < end) {
       const uint64_t stop = std::min(end, (begin + kChunk) / kPage * kPage);
-      queue_.push_back({index, request.slot, file, begin, stop - begin, at + (begin / kPage * kPage - base)});
+      queue_.push_back({index, request.slot, file, begin, stop - begin, at + (begin / kPage * kPage - base), slot.fresh});
       ++request.pending;
       begin = stop;
     }
   });
+  slot.fresh = false;
   work_.notify_all();
   return true;
 }
@@ -167,7 +168,8 @@ void ExpertStore::read_loop() {
     ++reading_;
     lock.unlock();
     uint8_t* to = area_.data() + chunk.slot * slot_bytes_ + chunk.at;
-    const bool good = !step_.stopped() && files_.read(chunk.file, chunk.offset, chunk.bytes, to, step_);
+    const auto target = chunk.fresh ? FileReader::Target::fresh : FileReader::Target::used;
+    const bool good = !step_.stopped() && files_.read(chunk.file, chunk.offset, chunk.bytes, to, step_, target);
     if (good) step_.counters.expert_bytes.fetch_add(chunk.bytes, std::memory_order_relaxed);
     lock.lock();
     --reading_;
@@ -245,7 +247,7 @@ void ExpertStore::settle(const Ready& ready) {
   }
   if (leaving == kStream) return;
   if (slots_[leaving].cached) slot_of_[static_cast<size_t>(slots_[leaving].expert)] = -1;
-  slots_[leaving] = {};
+  slots_[leaving] = {.fresh = false};
   free_.push_back(leaving);
 }
 
@@ -260,7 +262,7 @@ void ExpertStore::end_layer() {
     if (!slot.in_use) continue;
     slot.in_use = false;
     if (slot.cached) continue;
-    slot = {};
+    slot = {.fresh = false};
     free_.push_back(requests_[i].slot);
   }
   requests_.clear();

@@ -84,11 +84,13 @@ class ExpertStore {
     int64_t expert = -1;  // layer * experts + expert, or -1
     bool cached = false;
     bool in_use = false;
+    bool fresh = true;  // its memory was never written
   };
   struct Chunk {
     uint32_t request, slot, file;
     uint64_t offset;
     size_t bytes, at;  // `at`: page-aligned place in the slot
+    bool fresh;
   };
   struct Seen {
     float count = 0;

@@ -65,7 +65,8 @@ Error FileReader::open(const std::vector<FileSpec>& specs, bool direct) {
   return {};
 }
 
-const uint8_t* FileReader::read(uint32_t index, uint64_t offset, size_t bytes, uint8_t* buffer, Step& step) {
+const uint8_t* FileReader::read(uint32_t index, uint64_t offset, size_t bytes, uint8_t* buffer, Step& step,
+                                Target target) {
   File& file = files_[index];
   if (offset > file.size || bytes > file.size - offset) {
     step.fail({"E_DATA", file.path + ": a weight reaches past the end of the file", ""});
@@ -82,7 +83,7 @@ const uint8_t* FileReader::read(uint32_t index, uint64_t offset, size_t bytes, u
     }
     const auto started = Clock::now();
     if (read_once(file, begin, offset + bytes, end, buffer, &why)) {
-      note_rate(bytes, std::chrono::nanoseconds(Clock::now() - started).count());
+      if (target == Target::used) note_rate(bytes, std::chrono::nanoseconds(Clock::now() - started).count());
       return buffer + (offset - begin);
     }
   }

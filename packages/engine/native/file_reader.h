@@ -32,7 +32,10 @@ class FileReader {
 
   // Reads [offset, offset + bytes) of a file into `buffer` (page-aligned, buffer_bytes(bytes) long) and returns where
   // the first byte is inside it, which is buffer + offset % 4096. Null when it failed or the step was stopped.
-  const uint8_t* read(uint32_t file, uint64_t offset, size_t bytes, uint8_t* buffer, Step& step);
+  // `fresh` memory was never written: such a read pays for the pages too and says nothing about the disk.
+  enum class Target { used, fresh };
+  const uint8_t* read(uint32_t file, uint64_t offset, size_t bytes, uint8_t* buffer, Step& step,
+                      Target target = Target::used);
 
   // True while reads come at the speed of memory (holes, page cache): then a worker reads best for itself, into a
   // buffer that stays in its cache, and running ahead only drives the data out to memory and back.

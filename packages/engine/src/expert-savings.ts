@@ -20,7 +20,10 @@ export function expertBytesSaved(cacheBytes: number, perToken: number, all: numb
   if (perToken === 0) return 0;
   if (cacheBytes >= all) return perToken;
   const x = cacheBytes / perToken;
-  const points: (readonly [number, number])[] = [...CURVE.filter(([at]) => at * perToken < all), [all / perToken, 1]];
+  const points: (readonly [number, number])[] = [
+    ...CURVE.filter(([at]) => at * perToken < all),
+    [all / perToken, 1],
+  ];
   for (let i = 1; i < points.length; i++) {
     const [x0, y0] = points[i - 1]!;
     const [x1, y1] = points[i]!;

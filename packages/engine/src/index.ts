@@ -1,7 +1,14 @@
+export {
+  type ExpertCachePolicy,
+  type ExpertCacheResult,
+  type ExpertTrace,
+  simulateExpertCache,
+} from "./expert-cache.ts";
 export { instructionSets, nativeFile } from "./loader.ts";
 export { type AvailableMemory, availableMemory } from "./memory.ts";
 export { Model, type ModelOptions, type Pass, type PassStats } from "./model.ts";
 export type { MemoryPlan } from "./plan.ts";
+export { type RunOptions, type RunResult, type RunStep, run } from "./run.ts";
 export {
   type GenerateOptions,
   type GenerateStep,

@@ -3,14 +3,28 @@ import { StageError } from "@k3/stage";
 import type { NativeAddon } from "./native.ts";
 
 const require = createRequire(import.meta.url);
-let loaded: NativeAddon | undefined;
-let loadedFrom = "";
+let loaded: { addon: NativeAddon; path: string } | undefined;
 
 /**
  * The addon, loaded at first use: what was built here, then the package for this platform. Throws E_USAGE, naming what
  * was tried and the remedy, when there is neither.
  */
 export function loadNative(): NativeAddon {
+  return load().addon;
+}
+
+/** The addon in use, for receipts of measurements: its file, and this package's version. Throws as loadNative. */
+export function nativeFile(): { path: string; version: string } {
+  const { version } = require("../package.json") as { version: string };
+  return { path: load().path, version };
+}
+
+/** The instruction sets that this processor runs, best first; "scalar" is always among them. Throws as loadNative. */
+export function instructionSets(): string[] {
+  return ["avx512", "avx2", "scalar"].filter((name) => loadNative().isa(name) !== null);
+}
+
+function load(): { addon: NativeAddon; path: string } {
   if (loaded) return loaded;
   const platform = `@k3/engine-${process.platform}-${process.arch}${process.platform === "linux" ? "-gnu" : ""}`;
   const candidates = [process.env["K3_ENGINE_ADDON"], "../build/Release/k3.node", platform].filter(
@@ -19,8 +33,7 @@ export function loadNative(): NativeAddon {
   const tried: string[] = [];
   for (const path of candidates) {
     try {
-      loaded = require(path) as NativeAddon;
-      loadedFrom = require.resolve(path);
+      loaded = { addon: require(path) as NativeAddon, path: require.resolve(path) };
       return loaded;
     } catch (error) {
       tried.push(`${path}: ${(error as Error).message.split("\n")[0]}`);
@@ -29,16 +42,4 @@ export function loadNative(): NativeAddon {
   throw new StageError("E_USAGE", `the native engine is not there:\n- ${tried.join("\n- ")}`, {
     hint: "build it with `npx k3-engine-build` (needs CMake and a C++20 compiler)",
   });
-}
-
-/** The addon in use, for receipts of measurements: its file, and this package's version. Throws as `loadNative`. */
-export function nativeFile(): { path: string; version: string } {
-  loadNative();
-  return { path: loadedFrom, version: (require("../package.json") as { version: string }).version };
-}
-
-/** The instruction sets that this processor runs, best first; "scalar" is always among them. */
-export function instructionSets(): string[] {
-  const addon = loadNative();
-  return ["avx512", "avx2", "scalar"].filter((name) => addon.isa(name) !== null);
 }

@@ -77,7 +77,10 @@ function room1(dir: string): number | undefined {
   const used = number(read(join(dir, "memory.usage_in_bytes")));
   // Without a limit v1 shows the largest page-aligned number.
   if (limit === undefined || used === undefined || limit > 2 ** 62) return undefined;
-  return Math.max(0, limit - used + reclaimable(join(dir, "memory.stat"), /^total_(?:in)?active_file (\d+)$/gm));
+  return Math.max(
+    0,
+    limit - used + reclaimable(join(dir, "memory.stat"), /^total_(?:in)?active_file (\d+)$/gm),
+  );
 }
 
 /** Page cache counts against a group but gives way. */

@@ -4,7 +4,14 @@ import { Meter, StageError, type StageOptions, throwIfAborted, toStageError } fr
 import { openTrunk } from "@k3/trunk";
 import { loadNative } from "./loader.ts";
 import { availableMemory, residentBytes } from "./memory.ts";
-import type { NativeAddon, NativeEngine, NativeModel, NativePass, NativeState, NativeStats } from "./native.ts";
+import type {
+  NativeAddon,
+  NativeEngine,
+  NativeModel,
+  NativePass,
+  NativeState,
+  NativeStats,
+} from "./native.ts";
 import { type MemoryPlan, planMemory } from "./plan.ts";
 import { Session } from "./session.ts";
 import { buildTables } from "./tables.ts";
@@ -69,7 +76,14 @@ export class Model {
   #queue: Promise<unknown> = Promise.resolve();
   #closed = false;
 
-  private constructor(fields: Pick<Model, "config" | "plan" | "layers" | "revision" | "configSha256" | "trunk" | "isa" | "threads">, engine: NativeEngine, sessions: number) {
+  private constructor(
+    fields: Pick<
+      Model,
+      "config" | "plan" | "layers" | "revision" | "configSha256" | "trunk" | "isa" | "threads"
+    >,
+    engine: NativeEngine,
+    sessions: number,
+  ) {
     this.config = fields.config;
     this.plan = fields.plan;
     this.layers = fields.layers;
@@ -186,7 +200,13 @@ export class Model {
   }
 
   /** For Session: one pass over at most `plan.chunk` ids; flags as in native.ts. Passes of a model take turns. */
-  forward(state: NativeState, ids: readonly number[], flags: number, phase: string, options: StageOptions): Promise<Pass> {
+  forward(
+    state: NativeState,
+    ids: readonly number[],
+    flags: number,
+    phase: string,
+    options: StageOptions,
+  ): Promise<Pass> {
     return this.#inTurn(async () => {
       this.#requireOpen();
       throwIfAborted(options.signal);
@@ -220,7 +240,11 @@ export class Model {
       const read = bytes(stats) - bytes(before);
       const seconds = Math.max(0.001, (performance.now() - started) / 1000);
       meter.phase = `${phase}: layer ${Math.min(stats.layer + 1, this.layers)} of ${this.layers}`;
-      meter.detail = { read_bytes: read, bytes_per_second: Math.round(read / seconds), retries: stats.retries };
+      meter.detail = {
+        read_bytes: read,
+        bytes_per_second: Math.round(read / seconds),
+        retries: stats.retries,
+      };
       meter.set(stats.layer);
     };
     const timer = setInterval(report, POLL_MS);
@@ -262,7 +286,8 @@ function passStats(tokens: number, seconds: number, before: NativeStats, after: 
 function storedBytesOf({ blocks, pieces }: NativeModel): Uint32Array {
   return Uint32Array.from({ length: blocks.length / 8 }, (_, b) => {
     let sum = 0;
-    for (let p = blocks[8 * b + 2]!; p < blocks[8 * b + 2]! + blocks[8 * b + 3]!; p++) sum += pieces[3 * p + 1]!;
+    for (let p = blocks[8 * b + 2]!; p < blocks[8 * b + 2]! + blocks[8 * b + 3]!; p++)
+      sum += pieces[3 * p + 1]!;
     return sum;
   });
 }

@@ -75,7 +75,10 @@ export function planMemory(input: PlanInput): MemoryPlan {
     throw new StageError(
       "E_MEMORY",
       `the model needs at least ${formatBytes(needed)} for a context of ${input.contextTokens} tokens; ${formatBytes(budgetBytes)} were given`,
-      { hint: `give --memory ${Math.ceil(needed / 1e8) / 10}GB or more, or a shorter context`, details: { needed, given: budgetBytes } },
+      {
+        hint: `give --memory ${Math.ceil(needed / 1e8) / 10}GB or more, or a shorter context`,
+        details: { needed, given: budgetBytes },
+      },
     );
   }
   const rest = budgetBytes - form.bytes;
@@ -105,7 +108,8 @@ export function planMemory(input: PlanInput): MemoryPlan {
     trunkBytes,
     readBytesPerToken: {
       trunk: trunkBytes - pinnedBytes,
-      experts: perToken - expertBytesSaved(split.expertsCached * input.expertBytes, perToken, totalExperts(input)),
+      experts:
+        perToken - expertBytesSaved(split.expertsCached * input.expertBytes, perToken, totalExperts(input)),
     },
     pinned,
   };
@@ -127,7 +131,8 @@ function* workingForms(input: PlanInput): Generator<WorkingForm> {
   const comfortable = [RING_BLOCKS[0]!, IN_FLIGHT[0]!] as const;
   for (const chunk of chunks.slice(0, 3)) yield workingForm(input, chunk, ...comfortable);
   for (const [step, ringBlocks] of RING_BLOCKS.entries()) {
-    for (const chunk of chunks) yield workingForm(input, chunk, ringBlocks, IN_FLIGHT[Math.min(step, IN_FLIGHT.length - 1)]!);
+    for (const chunk of chunks)
+      yield workingForm(input, chunk, ringBlocks, IN_FLIGHT[Math.min(step, IN_FLIGHT.length - 1)]!);
   }
 }
 

@@ -80,6 +80,11 @@ export class Session {
     return this.position === this.#ids.length ? this.#logits : null;
   }
 
+  /** The logits that the last token was chosen from, [vocab]: `logits` before it was appended. */
+  get lastLogits(): Float32Array | null {
+    return this.#logits;
+  }
+
   /** Logits of every position of the last prefill with `allLogits`, [positions][vocab], or null. */
   get allLogits(): Float32Array | null {
     return this.#allLogits;
@@ -116,7 +121,8 @@ export class Session {
           this.#requireRoom(state, pending.length);
           stats = (await this.#run(state, pending, "decode", options)).at(-1)!;
         }
-        if (!this.#logits) throw new StageError("E_USAGE", "there are no logits to choose from: prefill first");
+        if (!this.#logits)
+          throw new StageError("E_USAGE", "there are no logits to choose from: prefill first");
         const { id, logprob } = sampler.next(this.#logits, this.#ids);
         this.#ids.push(id);
         const end = ends.has(id) ? "end" : count + 1 === options.maxTokens ? "length" : null;
@@ -209,7 +215,10 @@ export class Session {
         (last ? FORWARD_LAST_LOGITS : 0) |
         (options.allLogits ? FORWARD_ALL_LOGITS : 0) |
         (options.trace ? FORWARD_TRACE : 0);
-      const what = phase === "decode" ? `token ${state.position + 1}` : `prompt, ${at + part.length} of ${ids.length} tokens`;
+      const what =
+        phase === "decode"
+          ? `token ${state.position + 1}`
+          : `prompt, ${at + part.length} of ${ids.length} tokens`;
       const pass = await this.#model.forward(state, part, flags, what, options);
       this.#allLogits?.set(pass.logits, at * vocabSize);
       if (last) this.#logits = pass.logits.slice(-vocabSize);

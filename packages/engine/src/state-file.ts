@@ -66,7 +66,8 @@ export async function saveState(path: string, owner: StateOwner, content: StateC
     const chunk = Buffer.alloc(Math.min(CHUNK, state.bytes));
     for (let at = 0; at < state.bytes; at += CHUNK) {
       const part = chunk.subarray(0, Math.min(CHUNK, state.bytes - at));
-      if (!state.serialize(at, part)) throw new StageError("E_DEFECT", "the state changed while it was saved");
+      if (!state.serialize(at, part))
+        throw new StageError("E_DEFECT", "the state changed while it was saved");
       await writer.write(part);
     }
     if (logits) await writer.write(Buffer.from(logits.buffer, logits.byteOffset, logits.byteLength));
@@ -81,6 +82,23 @@ export async function saveState(path: string, owner: StateOwner, content: StateC
   }
 }
 
+/** What a state file says about itself. Throws E_DATA when it is no state file of this version. */
+export async function readStateHeader(path: string): Promise<StateHeader> {
+  const file = await open(path, "r");
+  try {
+    return await headerOf(new CheckedFile(file), (await file.stat()).size, path);
+  } finally {
+    await file.close();
+  }
+}
+
+async function headerOf(reader: CheckedFile, size: number, path: string): Promise<StateHeader> {
+  if (!(await reader.read(MAGIC.length, size, path)).equals(MAGIC)) throw fault(path, "is not a state of k3");
+  const headerBytes = (await reader.read(4, size, path)).readUInt32LE();
+  if (headerBytes > MAX_HEADER) throw fault(path, "has a header of an impossible length");
+  return parseHeader(await reader.read(headerBytes, size, path), path);
+}
+
 /** Fills a state from a file; see Session.load for the errors. After an error the state is empty. */
 export async function loadState(
   path: string,
@@ -91,15 +109,16 @@ export async function loadState(
   try {
     const { size } = await file.stat();
     const reader = new CheckedFile(file);
-    if (!(await reader.read(MAGIC.length, size, path)).equals(MAGIC)) throw fault(path, "is not a state of k3");
-    const headerBytes = (await reader.read(4, size, path)).readUInt32LE();
-    if (headerBytes > MAX_HEADER) throw fault(path, "has a header of an impossible length");
-    const header = parseHeader(await reader.read(headerBytes, size, path), path);
+    const header = await headerOf(reader, size, path);
     requireOwner(header, owner, path);
     if (header.position > state.capacity) {
-      throw new StageError("E_USAGE", `${path}: ${header.position} positions do not fit into the context of ${state.capacity}`, {
-        hint: "open the model with a larger contextTokens",
-      });
+      throw new StageError(
+        "E_USAGE",
+        `${path}: ${header.position} positions do not fit into the context of ${state.capacity}`,
+        {
+          hint: "open the model with a larger contextTokens",
+        },
+      );
     }
     state.setPosition(header.position);
     const expected = reader.position + header.stateBytes + header.logits * 4 + 4;
@@ -113,7 +132,8 @@ export async function loadState(
     const logits = new Float32Array(header.logits);
     Buffer.from(logits.buffer).set(await reader.read(header.logits * 4, size, path));
     const { crc } = reader;
-    if ((await reader.read(4, size, path)).readUInt32LE() !== crc) throw fault(path, "is damaged: its checksum is wrong");
+    if ((await reader.read(4, size, path)).readUInt32LE() !== crc)
+      throw fault(path, "is damaged: its checksum is wrong");
     return { ids: header.ids, logits: header.logits > 0 ? logits : null };
   } catch (error) {
     state.setPosition(0);
@@ -123,7 +143,7 @@ export async function loadState(
   }
 }
 
-type StateHeader = z.infer<typeof headerSchema>;
+export type StateHeader = z.infer<typeof headerSchema>;
 
 function parseHeader(bytes: Buffer, path: string): StateHeader {
   let json: unknown;
@@ -133,23 +153,27 @@ function parseHeader(bytes: Buffer, path: string): StateHeader {
     throw fault(path, "has a header that cannot be read");
   }
   const { version } = (json ?? {}) as { version?: unknown };
-  if (version !== VERSION) throw fault(path, `is of version ${String(version)}; this program has version ${VERSION}`);
+  if (version !== VERSION)
+    throw fault(path, `is of version ${String(version)}; this program has version ${VERSION}`);
   const parsed = headerSchema.safeParse(json);
   if (!parsed.success) throw fault(path, `has a wrong header: ${z.prettifyError(parsed.error)}`);
   return parsed.data;
 }
 
 function requireOwner(header: StateHeader, owner: StateOwner, path: string): void {
-  if (header.configSha256 !== owner.configSha256) throw fault(path, "belongs to a model with another config.json");
+  if (header.configSha256 !== owner.configSha256)
+    throw fault(path, "belongs to a model with another config.json");
   if (header.revision !== null && owner.revision !== null && header.revision !== owner.revision) {
     throw fault(path, `belongs to revision ${header.revision}, the model is ${owner.revision}`);
   }
-  if (header.layers !== owner.layers) throw fault(path, `is of ${header.layers} layers, the model runs ${owner.layers}`);
+  if (header.layers !== owner.layers)
+    throw fault(path, `is of ${header.layers} layers, the model runs ${owner.layers}`);
   const { vocabSize } = owner.config;
   if (header.position > header.ids.length || header.ids.some((id) => id >= vocabSize)) {
     throw fault(path, "has ids that cannot be");
   }
-  if (header.logits !== 0 && header.logits !== vocabSize) throw fault(path, "has logits of another vocabulary");
+  if (header.logits !== 0 && header.logits !== vocabSize)
+    throw fault(path, "has logits of another vocabulary");
 }
 
 /** A file read or written from its start, with the checksum of what went by. */

@@ -1,7 +1,14 @@
 import { join } from "node:path";
 import type { Checkpoint, LocatedTensor } from "@k3/checkpoint";
 import { StageError } from "@k3/stage";
-import { type BlockLayout, layoutBlocks, requireTrunkOf, type Trunk, type TrunkTensor, tensorRows } from "@k3/trunk";
+import {
+  type BlockLayout,
+  layoutBlocks,
+  requireTrunkOf,
+  type Trunk,
+  type TrunkTensor,
+  tensorRows,
+} from "@k3/trunk";
 import type { NativeConfig, NativeModel } from "./native.ts";
 import { LAYER_ROLES, NO_TENSOR, roleOf } from "./tensor-roles.ts";
 
@@ -56,7 +63,10 @@ function fromShards(checkpoint: Checkpoint): DenseTables {
       offsets.push(tensor.offset + layout.segments.firstRow[s]! * rowBytes);
     }
     const layer = layerOf(layout, dense, b) ?? layers;
-    blocks.set(blockRow(layout, b, layout.segmentStart[b]!, first, offsets.length - first, layer, 0, 0), b * 8);
+    blocks.set(
+      blockRow(layout, b, layout.segmentStart[b]!, first, offsets.length - first, layer, 0, 0),
+      b * 8,
+    );
   }
   return {
     names: dense,
@@ -77,7 +87,11 @@ function fromTrunk(checkpoint: Checkpoint, trunk: Trunk, file: number, used: Set
   manifest.tensors.forEach((tensor, t) => {
     const source = wanted.get(tensor.name);
     if (!source) return;
-    if (source.dtype !== tensor.dtype || source.shape.join() !== tensor.shape.join() || source.layer !== tensor.layer) {
+    if (
+      source.dtype !== tensor.dtype ||
+      source.shape.join() !== tensor.shape.join() ||
+      source.layer !== tensor.layer
+    ) {
       throw mismatch(trunk, `${tensor.name} has another shape or type`);
     }
     wanted.delete(tensor.name);
@@ -96,14 +110,24 @@ function fromTrunk(checkpoint: Checkpoint, trunk: Trunk, file: number, used: Set
     const first = segments.length / 4;
     for (let s = table.segmentStart[b]!; s < table.segmentStart[b + 1]!; s++) {
       const t = number[table.segments.tensor[s]!]!;
-      if (t === NO_TENSOR) throw mismatch(trunk, `${manifest.tensors[table.segments.tensor[s]!]!.name} is not in it`);
+      if (t === NO_TENSOR)
+        throw mismatch(trunk, `${manifest.tensors[table.segments.tensor[s]!]!.name} is not in it`);
       segments.push(t, table.segments.firstRow[s]!, table.segments.rows[s]!, table.segments.byteOffset[s]!);
     }
     rows.push(segments.length / 4 - first);
     pieces.push(file, table.storedBytes[b]!, 0);
     offsets.push(table.offset[b]!);
     blocks.push(
-      ...blockRow(table, b, first, offsets.length - 1, 1, layer ?? checkpoint.layers, table.crcStored[b]!, table.codec[b]! | 256),
+      ...blockRow(
+        table,
+        b,
+        first,
+        offsets.length - 1,
+        1,
+        layer ?? checkpoint.layers,
+        table.crcStored[b]!,
+        table.codec[b]! | 256,
+      ),
     );
   }
   return {
@@ -124,7 +148,11 @@ function requireSameSource(checkpoint: Checkpoint, trunk: Trunk, used: Set<numbe
     layers === config.layers ? [...shards] : shards.filter(({ file }) => inUse.has(file));
   const { manifest } = trunk;
   const source = { ...manifest.source, shards: compared(manifest.source.shards) };
-  const shards = compared(checkpoint.shards).map(({ file, size, headerSha256 }) => ({ file, size, headerSha256 }));
+  const shards = compared(checkpoint.shards).map(({ file, size, headerSha256 }) => ({
+    file,
+    size,
+    headerSha256,
+  }));
   requireTrunkOf({ ...trunk, manifest: { ...manifest, source } }, { revision, configSha256, shards });
 }
 
@@ -151,7 +179,12 @@ function blockRow(
   return [firstSegment, segments, firstPiece, pieces, layout.rawBytes[block]!, crc, layer, codec];
 }
 
-function segmentTable(layout: BlockLayout, begin: number, end: number, number: (tensor: number) => number): Uint32Array {
+function segmentTable(
+  layout: BlockLayout,
+  begin: number,
+  end: number,
+  number: (tensor: number) => number,
+): Uint32Array {
   const { tensor, firstRow, rows, byteOffset } = layout.segments;
   const table = new Uint32Array((end - begin) * 4);
   for (let s = begin; s < end; s++) {
