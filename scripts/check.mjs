@@ -5,16 +5,26 @@ import { readdirSync, readFileSync } from "node:fs";
 import { dirname, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import { wrongImports } from "./import-direction.mjs";
+import { supplyChainComplaints } from "./supply-chain.mjs";
 
 const root = resolve(dirname(fileURLToPath(import.meta.url)), "..");
 const packages = readdirSync(resolve(root, "packages"))
   .map((name) => ({ name, dir: resolve(root, "packages", name) }))
-  .map((entry) => ({ ...entry, manifest: JSON.parse(readFileSync(resolve(entry.dir, "package.json"), "utf8")) }));
+  .map((entry) => ({
+    ...entry,
+    manifest: JSON.parse(readFileSync(resolve(entry.dir, "package.json"), "utf8")),
+  }));
 const published = packages.filter(({ manifest }) => !manifest.private);
 
 function run(command, args, cwd = root) {
-  const result = spawnSync(resolve(root, "node_modules/.bin", command), args, { cwd, encoding: "utf8", maxBuffer: 1 << 26 });
-  return result.status === 0 ? "" : `${command} ${args.join(" ")}\n${result.stdout ?? ""}${result.stderr ?? ""}`;
+  const result = spawnSync(resolve(root, "node_modules/.bin", command), args, {
+    cwd,
+    encoding: "utf8",
+    maxBuffer: 1 << 26,
+  });
+  return result.status === 0
+    ? ""
+    : `${command} ${args.join(" ")}\n${result.stdout ?? ""}${result.stderr ?? ""}`;
 }
 
 const everywhere = (list, check) => list.map(check).filter(Boolean).join("\n");
@@ -23,18 +33,30 @@ const checks = {
   build: () => run("turbo", ["run", "build", "--output-logs=errors-only"]),
   biome: () => run("biome", ["ci", "--colors=off", "."]),
   "clang-format": () => {
-    const result = spawnSync(process.execPath, [resolve(root, "scripts/clang-format.mjs")], { encoding: "utf8" });
+    const result = spawnSync(process.execPath, [resolve(root, "scripts/clang-format.mjs")], {
+      encoding: "utf8",
+    });
     if (result.stdout.includes("skipped")) process.stdout.write(result.stdout);
     return result.status === 0 ? "" : `${result.stdout}${result.stderr}`;
   },
   imports: () => wrongImports(packages).join("\n"),
   types: () => everywhere(packages, ({ dir }) => run("tsc", ["-p", "tsconfig.test.json"], dir)),
   knip: () => run("knip", []),
+  "supply-chain": () => supplyChainComplaints().join("\n"),
   publint: () => everywhere(published, ({ dir }) => run("publint", ["--pack", "pnpm", "--strict"], dir)),
   exports: () =>
     everywhere(
       published.filter(({ manifest }) => manifest.exports),
-      ({ dir }) => run("attw", ["--pack", dir, "--profile", "esm-only", "--no-color", "--exclude-entrypoints", "build-native"]),
+      ({ dir }) =>
+        run("attw", [
+          "--pack",
+          dir,
+          "--profile",
+          "esm-only",
+          "--no-color",
+          "--exclude-entrypoints",
+          "build-native",
+        ]),
     ),
 };
 
