@@ -10,7 +10,7 @@ test("the example in the README runs as it stands", async () => {
   const example = /```js\n(.*?)```/s.exec(readFileSync(join(root, "README.md"), "utf8"))![1]!;
   const dir = await temporaryDirectory();
   await writeCheckpoint(join(dir, "model"));
-  const args = ["--input-type=module", "-e", example, join(dir, "model"), join(dir, "trunk")];
+  const args = ["--input-type=module", "-e", example, "example.mjs", join(dir, "model"), join(dir, "trunk")];
   const out = execFileSync(process.execPath, args, {
     cwd: root,
     encoding: "utf8",
