@@ -75,6 +75,11 @@ export class Session {
     return this.#requireState().position;
   }
 
+  /** A pass was stopped within: the session can only be rolled back, loaded or closed. */
+  get broken(): boolean {
+    return this.#requireState().broken;
+  }
+
   /** Logits after the last id, [vocab]; null while there are none (nothing ran yet, or ids are pending). */
   get logits(): Float32Array | null {
     return this.position === this.#ids.length ? this.#logits : null;
