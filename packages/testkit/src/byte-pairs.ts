@@ -3,7 +3,6 @@ import { splitPieces } from "./pattern.ts";
 /** Token bytes as a string of one character per byte, which Maps can compare. */
 export type ByteString = string;
 
-export const toByteString = (bytes: Uint8Array): ByteString => Buffer.from(bytes).toString("latin1");
 const utf8 = (text: string): ByteString => Buffer.from(text, "utf8").toString("latin1");
 
 /**
@@ -47,7 +46,7 @@ export class BytePairs {
 }
 
 /** Merges adjacent parts whose concatenation has the lowest rank, again and again, the leftmost first at a tie. */
-export function mergeAll(parts: ByteString[], ranks: ReadonlyMap<ByteString, number>): ByteString[] {
+function mergeAll(parts: ByteString[], ranks: ReadonlyMap<ByteString, number>): ByteString[] {
   for (;;) {
     let lowest = Number.POSITIVE_INFINITY;
     let at = -1;

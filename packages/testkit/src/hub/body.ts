@@ -5,7 +5,7 @@ import type { Exchange } from "./exchange.ts";
 import type { FaultBoard } from "./faults.ts";
 import type { Pace } from "./pace.ts";
 
-export interface ByteRange {
+interface ByteRange {
   start: number;
   /** One past the last byte. */
   end: number;

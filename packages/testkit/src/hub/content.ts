@@ -123,7 +123,7 @@ class DiskContent extends Content {
   }
 }
 
-export const DEFAULT_LFS_BYTES = 10_000_000;
+const DEFAULT_LFS_BYTES = 10_000_000;
 
 function isLfs(path: string, size: number, threshold: number): boolean {
   return size > 0 && (size > threshold || path.endsWith(".safetensors"));

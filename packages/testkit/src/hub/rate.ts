@@ -10,7 +10,7 @@ export interface RateLimit {
 }
 
 /** The Hub's published limits for anonymous callers: fixed windows of five minutes. */
-export const ANONYMOUS_LIMITS: Record<Bucket, RateLimit> = {
+const ANONYMOUS_LIMITS: Record<Bucket, RateLimit> = {
   api: { q: 500, w: 300 },
   resolvers: { q: 3000, w: 300 },
 };

@@ -15,7 +15,7 @@ export interface Lesson {
 const TARGET_LOGIT = 14;
 
 /** Least lead of every learned token over the next best one, in the final weights. */
-export const LEAST_MARGIN = 6;
+const LEAST_MARGIN = 6;
 
 /**
  * Samples as lessons. A sample whose sequence begins a longer one is taught there. Throws a StageError (E_DEFECT) when

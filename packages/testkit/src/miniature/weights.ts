@@ -3,7 +3,7 @@ import type { RawTensor } from "../reference/weights.ts";
 import * as size from "./architecture.ts";
 import { bf16Tensor, f32Tensor, mxfp4Tensors } from "./encode.ts";
 
-export const LAYER_PREFIX = "language_model.model.layers.";
+const LAYER_PREFIX = "language_model.model.layers.";
 export const HEAD = "language_model.lm_head.weight";
 
 /** Each tensor has its own stream of numbers, so one tensor more does not change the others. */

@@ -3,7 +3,7 @@ import { addScaled, linear, mapRows, type Rows, rmsNorm, sigmoid, tanh, zeroRows
 import type { Weights } from "./weights.ts";
 
 /** SiTU-GLU: beta tanh(gate / beta) sigmoid(gate) times linearBeta tanh(up / linearBeta); the sigmoid sees the uncapped gate. */
-export function situGlu(config: K3Config, gate: Rows, up: Rows): Rows {
+function situGlu(config: K3Config, gate: Rows, up: Rows): Rows {
   const { situBeta, situLinearBeta } = config;
   return mapRows(gate, (g, t, i) => {
     const capped = situBeta * tanh(g / situBeta) * sigmoid(g);
@@ -29,7 +29,7 @@ export interface Routing {
  * Scores are sigmoids of the router's logits; the correction bias takes part in the choice only; ties go to the lower
  * index; shares are the unbiased scores over their sum.
  */
-export function route(config: K3Config, weights: Weights, at: string, rows: Rows): Routing[] {
+function route(config: K3Config, weights: Weights, at: string, rows: Rows): Routing[] {
   const bias = weights.tensor(`${at}gate.e_score_correction_bias`);
   return linear(rows, weights.tensor(`${at}gate.weight`)).map((logits) => {
     const scores = logits.map(sigmoid);
