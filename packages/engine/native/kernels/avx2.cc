@@ -11,16 +11,10 @@
 namespace k3 {
 namespace {
 
-#ifndef SR
-#define SR 4
-#endif
-#ifndef FEW
-#define FEW 4
-#endif
-constexpr size_t kStreamRows = SR;
+constexpr size_t kStreamRows = 4;
 constexpr size_t kShareRows = 1;
 constexpr size_t kShareTokens = 2;
-constexpr size_t kFewTokens = FEW;
+constexpr size_t kFewTokens = 4;
 constexpr size_t kTileRows = 3;
 constexpr size_t kTileTokens = 4;
 

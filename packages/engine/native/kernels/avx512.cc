@@ -11,16 +11,10 @@
 namespace k3 {
 namespace {
 
-#ifndef SR
-#define SR 4
-#endif
-#ifndef FEW
-#define FEW 8
-#endif
-constexpr size_t kStreamRows = SR;
+constexpr size_t kStreamRows = 4;
 constexpr size_t kShareRows = 2;
 constexpr size_t kShareTokens = 4;
-constexpr size_t kFewTokens = FEW;
+constexpr size_t kFewTokens = 16;
 constexpr size_t kTileRows = 6;
 constexpr size_t kTileTokens = 4;
 

@@ -25,14 +25,14 @@ void tile(const float* panel, size_t steps_held, const float* x, size_t x_stride
 #pragma GCC unroll 8
     for (size_t t = 0; t < kTokens; t++) sum[r][t] = load(lanes + (r * kPanelTokens + t) * kLanes);
   for (size_t s = 0; s < steps; s++) {
-    F operand[kTokens];
+    F weight[kRows];
 #pragma GCC unroll 8
-    for (size_t t = 0; t < kTokens; t++) operand[t] = load(x + t * x_stride + s * kLanes);
+    for (size_t r = 0; r < kRows; r++) weight[r] = load(panel + (r * steps_held + s) * kWidth);
 #pragma GCC unroll 8
-    for (size_t r = 0; r < kRows; r++) {
-      const F weight = load(panel + (r * steps_held + s) * kWidth);
+    for (size_t t = 0; t < kTokens; t++) {
+      const F operand = load(x + t * x_stride + s * kLanes);
 #pragma GCC unroll 8
-      for (size_t t = 0; t < kTokens; t++) sum[r][t] = fma(weight, operand[t], sum[r][t]);
+      for (size_t r = 0; r < kRows; r++) sum[r][t] = fma(weight[r], operand, sum[r][t]);
     }
   }
 #pragma GCC unroll 8

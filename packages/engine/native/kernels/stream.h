@@ -4,6 +4,7 @@
 //   independent
 //                     sums are in flight
 //   kShareRows        the same with several tokens, kShareTokens of which share an unpacked weight
+//   kFewTokens        the most tokens that are multiplied in this way
 #pragma once
 
 #include "weight_rows.h"
@@ -39,7 +40,7 @@ inline void stream_rows(const Weights& weights, size_t first, size_t last, size_
     for (size_t g = 0; g < groups; g++) {
       F operand[kParts];
       load_lanes(x + g * kLanes, operand);
-      prefetch(ahead + g * kStep, kStep);
+      if (g % 2 == 0) prefetch(ahead + g * kStep, 2 * kStep);
 #pragma GCC unroll 8
       for (size_t i = 0; i < kStreamRows; i++) {
         F part[kParts];
