@@ -171,3 +171,23 @@ describe("pins and secrets", () => {
     }
   });
 });
+
+describe("the README", () => {
+  it("names outputs and variables that exist, and a default that is one", async () => {
+    const page = await readFile(join(LAB, "README.md"), "utf8");
+    const outputs = [...page.matchAll(/terraform output -raw (\w+)/g)].map((match) => match[1]!);
+    expect(outputs.length).toBeGreaterThan(4);
+    for (const name of outputs) expect(Object.keys(root.output)).toContain(name);
+
+    const table = page.slice(page.indexOf("## Choices"), page.indexOf("**LOCAL SSD"));
+    const rows = [...table.matchAll(/^\| (`[^|]*) \| ([^|]*) \|/gm)];
+    expect(rows.length).toBeGreaterThan(8);
+    for (const [, names, shown] of rows) {
+      const variables = [...names!.matchAll(/`(\w+)`/g)].map((match) => match[1]!);
+      for (const name of variables) expect(Object.keys(root.variable)).toContain(name);
+      if (/pinned|none/.test(shown!)) continue;
+      const defaults = variables.map((name) => String(root.variable[name][0].default));
+      expect(shown!.replaceAll("`", "").trim()).toBe(defaults.join(", "));
+    }
+  });
+});

@@ -49,7 +49,7 @@ install_commands() {
 # What it finds is for the person who reads the log; the pipeline itself refuses what cannot work.
 run_doctor() {
   local status=0
-  runuser --user "$K3_USER" -- "$K3_ROOT/usr/local/bin/k3" doctor "$K3_ROOT$K3_LAB_DIRECTORY" || status=$?
+  runuser --user "$K3_USER" -- env HOME=/var/lib/k3 "$K3_ROOT/usr/local/bin/k3" doctor "$K3_ROOT$K3_LAB_DIRECTORY" || status=$?
   log "k3 doctor: exit $status"
 }
 
