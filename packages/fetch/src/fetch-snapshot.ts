@@ -25,7 +25,7 @@ import { type FetchOptions, type FetchResult, settle } from "./options.ts";
 import { partName, partsDirectory } from "./paths.ts";
 import { preflight } from "./preflight.ts";
 import type { PublishContext } from "./publish.ts";
-import { repairFile } from "./repair.ts";
+import { clearDamage, repairFile } from "./repair.ts";
 import { Report } from "./report.ts";
 import { Run } from "./run.ts";
 import { Scheduler } from "./scheduler.ts";
@@ -99,7 +99,7 @@ async function work(run: Run): Promise<{ revision: string; files: SnapshotFile[]
   const known = await KnownHashes.read(dir, [before?.revision ?? revision, revision], receipt);
   await mkdir(dirname(hashPath), { recursive: true });
   const { journal } = await Journal.open(hashPath);
-  const context: PublishContext = { dir, revision, hashes: journal };
+  const context: PublishContext = { dir, revision, hashes: journal, disk: run.disk, published: new Map() };
   try {
     const damaged = await repairDamaged(run, context, receipt, wanted);
     if (settings.repair) return { revision, files: damaged.repaired };
@@ -110,6 +110,9 @@ async function work(run: Run): Promise<{ revision: string; files: SnapshotFile[]
       report.begin("complete", sizeOf(wanted), sizeOf(wanted));
       report.log("info", `all ${wanted.length} files (${formatBytes(sizeOf(wanted))}) are already here`);
     } else await download(run, context, missing, wanted);
+    for (const file of damaged.lost) {
+      await clearDamage(dir, receipt!, file, context.published.get(file.path)!);
+    }
     await writeHfTree(dir, revision, tree ?? hfTreeOf(snapshot.files));
     await removeStaleParts(dir, snapshot);
     return { revision, files: wanted };

@@ -9,6 +9,7 @@ import {
   StageError,
   syncDirectory,
 } from "@k3/stage";
+import type { DiskQueue } from "./disk.ts";
 import { writeHfMetadata } from "./hf-layout.ts";
 import { expectedHash, localPath } from "./paths.ts";
 import type { PartFile } from "./segments.ts";
@@ -18,6 +19,9 @@ export interface PublishContext {
   revision: string;
   /** The hash journal that verify reads. */
   hashes: Journal;
+  disk: DiskQueue;
+  /** CRC-32s of the files published by this run, by path. */
+  published: Map<string, number[]>;
 }
 
 /**
@@ -30,10 +34,18 @@ export async function publish(
   part: PartFile,
   { crc32 }: { crc32: number[] },
 ): Promise<void> {
-  const { dir } = context;
-  const target = localPath(dir, part.file.path);
+  const target = localPath(context.dir, part.file.path);
   await part.sync();
   await part.close();
+  await context.disk.run(() => moveIntoPlace(context, part, target, crc32));
+}
+
+async function moveIntoPlace(
+  context: PublishContext,
+  part: PartFile,
+  target: string,
+  crc32: number[],
+): Promise<void> {
   await makeDirectory(dirname(target));
   // All of it was written before this moment: a file touched later is not the one that was hashed.
   const startedMs = Date.now();
@@ -45,7 +57,8 @@ export async function publish(
     throw new StageError("E_USAGE", `${target} is a directory, but the repository has a file of that name`);
   }
   await recordHash(context, part.file, "download", startedMs, crc32);
-  await writeHfMetadata(dir, context.revision, part.file);
+  context.published.set(part.file.path, crc32);
+  await writeHfMetadata(context.dir, context.revision, part.file);
   await part.discardJournal();
 }
 

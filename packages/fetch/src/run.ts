@@ -1,5 +1,5 @@
 import { setMaxListeners } from "node:events";
-import { throwIfAborted, toStageError } from "@k3/stage";
+import { StageError, toStageError } from "@k3/stage";
 import { BufferPool, DiskQueue, RiskBudget } from "./disk.ts";
 import { Hub } from "./guarded-fetch.ts";
 import { Hasher } from "./hasher.ts";
@@ -59,7 +59,7 @@ export class Run {
     this.throttle = new Throttle(settings.limitRate);
     this.pool = new BufferPool(2 * concurrency, Math.min(BUFFER_BYTES, segmentBytes));
     this.risk = new RiskBudget(concurrency * segmentBytes);
-    const stop = () => this.fail(outside!.reason);
+    const stop = () => this.fail(interruption(outside!.reason));
     if (outside?.aborted) stop();
     else outside?.addEventListener("abort", stop, { once: true });
     this.signal.addEventListener("abort", () => outside?.removeEventListener("abort", stop), { once: true });
@@ -77,20 +77,21 @@ export class Run {
     this.risk.cancel(error);
   }
 
-  /** The error to end with, given what a part of the run threw after or because of `fail`. */
-  reason(thrown: unknown): unknown {
-    if (!this.signal.aborted) return toStageError(thrown);
-    const { reason } = this.signal;
-    if (reason instanceof Error && reason.name !== "AbortError") return toStageError(reason);
-    try {
-      throwIfAborted(this.signal);
-    } catch (error) {
-      return error;
-    }
-    return toStageError(thrown);
+  /** The error to end with: what stopped the run, or else what was thrown. */
+  reason(thrown: unknown): StageError {
+    return toStageError(this.signal.aborted ? this.signal.reason : thrown);
   }
 
   async close(): Promise<void> {
     await Promise.all([this.client.close(), this.hasher.close()]);
   }
+}
+
+/** Whatever the caller's signal gives as its reason (a timeout, a text): to us it is an interruption. */
+function interruption(reason: unknown): StageError {
+  if (reason instanceof StageError) return reason;
+  return new StageError("E_INTERRUPTED", "interrupted", {
+    hint: "run the same command again to continue",
+    cause: reason,
+  });
 }

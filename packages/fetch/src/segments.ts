@@ -82,7 +82,11 @@ export class PartFile {
    * content and segment size and the part file has its full size; else both start over. Throws E_LOCKED when a live
    * process owns it, E_SPACE.
    */
-  static async open(directory: string, file: SnapshotFile, options: PartOptions): Promise<PartFile> {
+  static open(directory: string, file: SnapshotFile, options: PartOptions): Promise<PartFile> {
+    return options.disk.run(() => PartFile.#open(directory, file, options));
+  }
+
+  static async #open(directory: string, file: SnapshotFile, options: PartOptions): Promise<PartFile> {
     await mkdir(directory, { recursive: true });
     const path = join(directory, `${partName(file)}.part`);
     const journalPath = join(directory, `${partName(file)}.journal`);
@@ -97,7 +101,11 @@ export class PartFile {
       // The journal goes first: a part file without one is worth nothing, a journal without its part file lies.
       for (const stale of [journalPath, path]) await unlink(stale).catch(ignoreMissing);
     }
-    const handle = await open(path, valid ? "r+" : "wx+", 0o644);
+    const handle = await open(path, valid ? "r+" : "wx+", 0o644).catch((error: NodeJS.ErrnoException) => {
+      // Gone or come since we looked: another process is at work where the lock does nothing.
+      if (error.code === "EEXIST" || error.code === "ENOENT") throw owned(file.path, undefined);
+      throw error;
+    });
     try {
       if (!valid) {
         await preallocate(handle, path, file.size);
@@ -165,10 +173,12 @@ export class PartFile {
   /** Takes back segments that turned out damaged: they are missing again, now and after a restart. */
   async invalidate(segments: readonly number[]): Promise<void> {
     await this.settle();
+    const [mine, there] = await Promise.all([this.#handle.stat(), stat(this.path).catch(() => undefined)]);
+    if (mine.ino !== there?.ino) throw owned(this.file.path, undefined); // replaced under our feet
     for (const segment of segments) {
       this.state[segment] = SEGMENT.missing;
       this.adopted.delete(segment);
-      await this.#journal.append({ x: segment }, { durable: segment === segments.at(-1) });
+      await this.#record({ x: segment }, segment === segments.at(-1));
     }
   }
 
@@ -203,13 +213,17 @@ export class PartFile {
       await this.#disk.run(() => this.#handle.datasync());
       for (const segment of batch) {
         const line = { s: segment, n: this.length(segment), c: hex8(this.crc[segment]!) };
-        await this.#journal.append(line, { durable: segment === batch.at(-1) });
+        await this.#record(line, segment === batch.at(-1));
       }
       for (const segment of batch) {
         if (this.state[segment] === SEGMENT.written) this.state[segment] = SEGMENT.durable;
         this.#onDurable(this.length(segment));
       }
     }
+  }
+
+  #record(line: object, durable: boolean): Promise<void> {
+    return this.#disk.run(() => this.#journal.append(line, { durable }));
   }
 
   #replay(entry: z.infer<typeof record>): void {
@@ -334,8 +348,9 @@ async function requireFirstLiveOwner(journalPath: string, me: Owner, what: strin
   }
 }
 
-function owned(what: string, by: Owner): StageError {
-  return new StageError("E_LOCKED", `${what} is being downloaded by process ${by.pid} on ${by.host}`, {
+function owned(what: string, by: Owner | undefined): StageError {
+  const who = by ? `process ${by.pid} on ${by.host}` : "another process";
+  return new StageError("E_LOCKED", `${what} is being downloaded by ${who}`, {
     hint: "wait for it to finish, or stop it, and run the same command again",
   });
 }

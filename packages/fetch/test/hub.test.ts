@@ -1,8 +1,8 @@
-import { readdir, readFile } from "node:fs/promises";
+import { readdir, readFile, writeFile } from "node:fs/promises";
 import { createServer } from "node:http";
 import { type AddressInfo, connect, createServer as createTcpServer, type LookupFunction } from "node:net";
 import { join } from "node:path";
-import { startBlackHole, syntheticFile } from "@k3/testkit";
+import { loopbackCertificate, startBlackHole, syntheticFile } from "@k3/testkit";
 import { describe, expect, it } from "vitest";
 import {
   atEnd,
@@ -22,6 +22,33 @@ import {
 } from "./support.ts";
 
 const SECRET = "hf_SecretTokenThatMustNotLeak0123456789";
+
+/** A CONNECT proxy that leads a host (`name:port`) to where `route` says, or refuses it. */
+async function startProxy(
+  route: (host: string) => string | undefined,
+): Promise<{ url: string; tunnels: string[] }> {
+  const tunnels: string[] = [];
+  const proxy = createServer((_, response) => response.writeHead(500).end());
+  proxy.on("connect", (request, socket) => {
+    tunnels.push(request.url!);
+    socket.on("error", () => undefined);
+    const target = route(request.url!);
+    if (target === undefined) return socket.end("HTTP/1.1 403 Forbidden\r\n\r\n");
+    const [host, port] = target.split(":");
+    const upstream = connect(Number(port), host!, () => {
+      socket.write("HTTP/1.1 200 OK\r\n\r\n");
+      upstream.pipe(socket).pipe(upstream);
+    });
+    upstream.on("error", () => socket.destroy());
+    return undefined;
+  });
+  await new Promise<void>((resolve) => proxy.listen(0, "127.0.0.1", resolve));
+  atEnd(async () => {
+    proxy.closeAllConnections();
+    proxy.close();
+  });
+  return { url: `http://127.0.0.1:${(proxy.address() as AddressInfo).port}`, tunnels };
+}
 
 describe("listings (hub.md section 7)", () => {
   it("row 23: follows every page of the listing, and a page that fails once", async () => {
@@ -206,6 +233,63 @@ describe("who is told what (hub.md section 7)", () => {
     expect(asked.map((r) => r.auth)).toEqual(asked.map(() => null));
   });
 
+  it("row 12: a redirect from https to http is refused, and nobody is told anything there", async () => {
+    const tls = loopbackCertificate();
+    const files = [syntheticFile("model.safetensors", 600 * KIB, { seed: 4 })];
+    const hub = await serve(files, { tls });
+    const ca = join(await temporary(), "ca.pem");
+    await writeFile(ca, tls.cert);
+    const env = { NODE_EXTRA_CA_CERTS: ca };
+    hub.setFaults({ downgradeHttp: true });
+    const { output } = await spawnRun(testOptions(hub, await temporary(), { token: SECRET }), { env }).ended;
+    expect(said(output).error).toMatchObject({ code: "E_HUB", exit: 6 });
+    expect(said(output).error!.message).toContain("from https to http");
+    expect(hub.requests.filter((r) => r.where === "cdn")).toEqual([]);
+    hub.clearFaults();
+    const dir = await temporary();
+    expect((await spawnRun(testOptions(hub, dir), { env }).ended).code).toBe(0);
+    await expectComplete(dir, files);
+  });
+
+  it("a certificate that is not trusted ends the run at once, naming the remedy", async () => {
+    const hub = await serve(sampleFiles(100 * KIB, 1), { tls: loopbackCertificate() });
+    const error = await failure(hub, await temporary());
+    expect(error).toMatchObject({ code: "E_NETWORK", exit: 6 });
+    expect(error.hint).toContain("NODE_EXTRA_CA_CERTS");
+    expect(hub.requests).toEqual([]);
+  });
+
+  it("row 18: with the default endpoint, bodies come from known hosts or those given by cdnHosts alone", async () => {
+    const tls = loopbackCertificate(["huggingface.co", "127.0.0.1", "127.0.0.2"]);
+    const files = [syntheticFile("model.safetensors", 600 * KIB, { seed: 4 })];
+    const hub = await serve(files, { tls });
+    const ca = join(await temporary(), "ca.pem");
+    await writeFile(ca, tls.cert);
+    // Nothing but the name of the real Hub, led to the loopback one.
+    const { url, tunnels } = await startProxy((host) =>
+      host === "huggingface.co:443" ? new URL(hub.endpoint).host : host,
+    );
+    const env = {
+      NODE_EXTRA_CA_CERTS: ca,
+      HTTPS_PROXY: url,
+      https_proxy: url,
+      NO_PROXY: "",
+      no_proxy: "",
+      HF_ENDPOINT: "",
+    };
+    const options = { ...testOptions(hub, await temporary(), { token: SECRET }), endpoint: undefined };
+    const refused = said((await spawnRun(options, { env }).ended).output).error!;
+    expect(refused).toMatchObject({
+      code: "E_HUB",
+      exit: 6,
+      hint: expect.stringContaining("--cdn-host 127.0.0.2"),
+    });
+    expect(new Set(tunnels)).toEqual(new Set(["huggingface.co:443"]));
+    const allowed = await spawnRun({ ...options, cdnHosts: ["127.0.0.2"] }, { env }).ended;
+    expect(said(allowed.output).result).toMatchObject({ downloaded_bytes: 600 * KIB });
+    expect(hub.requests.filter((r) => r.where === "cdn").map((r) => r.auth)).toEqual([null, null, null]);
+  });
+
   it("row 22: a token that does not begin with hf_ works with one's own endpoint", async () => {
     const files = sampleFiles(100 * KIB, 1);
     const hub = await serve(files, { repositories: [{ name: REPO, files, private: true }], tokens: ["abc"] });
@@ -318,27 +402,8 @@ describe("rate limits and networks (hub.md section 7)", () => {
   it("row 24: goes through the proxy of the environment, and names a body host that is blocked there", async () => {
     const files = sampleFiles(300 * KIB, 1);
     const hub = await serve(files);
-    const tunnels: string[] = [];
     let blocked: string | undefined;
-    const proxy = createServer((_, response) => response.writeHead(500).end());
-    proxy.on("connect", (request, socket) => {
-      tunnels.push(request.url!);
-      socket.on("error", () => undefined);
-      if (request.url === blocked) return socket.end("HTTP/1.1 403 Forbidden\r\n\r\n");
-      const [host, port] = request.url!.split(":");
-      const upstream = connect(Number(port), host!, () => {
-        socket.write("HTTP/1.1 200 OK\r\n\r\n");
-        upstream.pipe(socket).pipe(upstream);
-      });
-      upstream.on("error", () => socket.destroy());
-      return undefined;
-    });
-    await new Promise<void>((resolve) => proxy.listen(0, "127.0.0.1", resolve));
-    atEnd(async () => {
-      proxy.closeAllConnections();
-      proxy.close();
-    });
-    const url = `http://127.0.0.1:${(proxy.address() as AddressInfo).port}`;
+    const { url, tunnels } = await startProxy((host) => (host === blocked ? undefined : host));
     const env = { http_proxy: url, HTTP_PROXY: url, no_proxy: "", NO_PROXY: "" };
     const dir = await temporary();
     const { code } = await spawnRun(testOptions(hub, dir), { env }).ended;

@@ -179,7 +179,7 @@ export function spawnRun(
     for (let end = output.indexOf("\n", seen); end >= 0; end = output.indexOf("\n", seen)) {
       const line = output.slice(seen, end);
       seen = end + 1;
-      const { event } = JSON.parse(line) as { event?: StageEvent };
+      const { event } = JSON.parse(line || "{}") as { event?: StageEvent };
       if (!event) continue;
       for (const watcher of [...watchers]) if (watcher.test(event)) watcher.resolve();
     }
