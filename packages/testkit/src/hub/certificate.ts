@@ -20,7 +20,7 @@ const SUBJECT_ALT_NAME = "551d11";
 const BASIC_CONSTRAINTS = "551d13";
 
 /**
- * A fresh key and a self-signed certificate (RFC 5280) for the loopback hosts, as PEM. Clients trust it by taking
+ * A fresh key and a self-signed certificate (RFC 5280) for the loopback hosts (addresses or names), as PEM. Clients trust it by taking
  * `cert` as their CA (`NODE_EXTRA_CA_CERTS`, or a connector's `ca` option).
  */
 export function loopbackCertificate(hosts: readonly string[] = ["127.0.0.1", "127.0.0.2"]): {
@@ -29,7 +29,11 @@ export function loopbackCertificate(hosts: readonly string[] = ["127.0.0.1", "12
 } {
   const { privateKey, publicKey } = generateKeyPairSync("ec", { namedCurve: "P-256" });
   const name = sequence(set(sequence(oid(COMMON_NAME), tlv(0x0c, Buffer.from("k3 loopback hub")))));
-  const addresses = hosts.map((host) => tlv(0x87, Buffer.from(host.split(".").map(Number))));
+  const addresses = hosts.map((host) =>
+    /^[\d.]+$/.test(host)
+      ? tlv(0x87, Buffer.from(host.split(".").map(Number)))
+      : tlv(0x82, Buffer.from(host, "latin1")),
+  );
   const extensions = sequence(
     sequence(oid(BASIC_CONSTRAINTS), octetString(sequence(tlv(0x01, Buffer.from([0xff]))))),
     sequence(oid(SUBJECT_ALT_NAME), octetString(sequence(...addresses))),
