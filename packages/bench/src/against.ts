@@ -21,12 +21,20 @@ export async function runOther(
 ): Promise<OtherRun> {
   const [ids, seconds] = [compile(idsPattern, "ids-pattern"), compile(secondsPattern, "seconds-pattern")];
   const text = await outputOf(command, signal);
-  const found = [...text.matchAll(ids)].flatMap((match) => (match[1] ?? match[0]).match(/\d+/g) ?? []).map(Number);
-  const times = [...text.matchAll(seconds)].map((match) => Number(match[1] ?? match[0])).filter(Number.isFinite);
+  const found = [...text.matchAll(ids)]
+    .flatMap((match) => (match[1] ?? match[0]).match(/\d+/g) ?? [])
+    .map(Number);
+  const times = [...text.matchAll(seconds)]
+    .map((match) => Number(match[1] ?? match[0]))
+    .filter(Number.isFinite);
   if (found.length === 0 || times.length === 0) {
-    throw new StageError("E_USAGE", `the output of ${JSON.stringify(command)} has ${found.length} ids and ${times.length} times`, {
-      hint: "check --ids-pattern and --seconds-pattern against what the command prints",
-    });
+    throw new StageError(
+      "E_USAGE",
+      `the output of ${JSON.stringify(command)} has ${found.length} ids and ${times.length} times`,
+      {
+        hint: "check --ids-pattern and --seconds-pattern against what the command prints",
+      },
+    );
   }
   const warm = times.length > 1 ? times.slice(1).sort((a, b) => a - b) : times;
   return { ids: found, seconds: warm[warm.length >> 1]! };
@@ -56,7 +64,10 @@ async function outputOf(command: string, signal: AbortSignal | undefined): Promi
   throwIfAborted(signal);
   const text = Buffer.concat(pieces).toString("utf8");
   if (code !== 0) {
-    throw new StageError("E_DATA", `${JSON.stringify(command)} ended with ${code ?? "a signal"}: ${text.slice(-400)}`);
+    throw new StageError(
+      "E_DATA",
+      `${JSON.stringify(command)} ended with ${code ?? "a signal"}: ${text.slice(-400)}`,
+    );
   }
   return text;
 }

@@ -72,8 +72,15 @@ export async function readBenchResult(path: string): Promise<BenchResult> {
     throw error;
   }
   const result = value as BenchResult;
-  if (result?.format !== "k3-bench" || result.version !== 1 || !Array.isArray(result.points) || !result.receipt?.machine) {
-    throw new StageError("E_DATA", `${path}: not a result of k3 bench`, { hint: "give the bench.json that k3 bench wrote" });
+  if (
+    result?.format !== "k3-bench" ||
+    result.version !== 1 ||
+    !Array.isArray(result.points) ||
+    !result.receipt?.machine
+  ) {
+    throw new StageError("E_DATA", `${path}: not a result of k3 bench`, {
+      hint: "give the bench.json that k3 bench wrote",
+    });
   }
   return result;
 }

@@ -48,7 +48,10 @@ interface Point {
  */
 export async function bench(options: BenchOptions): Promise<BenchResult> {
   const { modelDir, trunkDir, runs = 3, generate = 8, outDir = "k3-bench", signal, onEvent } = options;
-  if ((options.against === undefined) !== (options.idsPattern === undefined) || (options.against === undefined) !== (options.secondsPattern === undefined)) {
+  if (
+    (options.against === undefined) !== (options.idsPattern === undefined) ||
+    (options.against === undefined) !== (options.secondsPattern === undefined)
+  ) {
     throw new StageError("E_USAGE", "--against, --ids-pattern and --seconds-pattern belong together");
   }
   const cold = options.cold ?? (process.getuid?.() === 0 ? "drop" : "evict");
@@ -80,9 +83,20 @@ export async function bench(options: BenchOptions): Promise<BenchResult> {
   const receipt: RunReceipt = {
     versions: { engine: addon.version, node: process.version },
     addon_sha256: await sha256Of(addon.path),
-    model: { dir_revision: checkpoint.revision, config_sha256: checkpoint.configSha256, layers: checkpoint.config.layers },
+    model: {
+      dir_revision: checkpoint.revision,
+      config_sha256: checkpoint.configSha256,
+      layers: checkpoint.config.layers,
+    },
     trunk_manifest_sha256: trunkDir ? await sha256Of(join(trunkDir, "trunk.json")) : null,
-    options: { runs, generate, cold, memory: options.memory ?? "auto", threads: options.threads ?? cpus().length, prompts: options.prompts ?? null },
+    options: {
+      runs,
+      generate,
+      cold,
+      memory: options.memory ?? "auto",
+      threads: options.threads ?? cpus().length,
+      prompts: options.prompts ?? null,
+    },
     machine: await describeMachine(modelDir),
   };
   const result: BenchResult = {
@@ -104,22 +118,28 @@ export async function bench(options: BenchOptions): Promise<BenchResult> {
 
 async function matrix(options: BenchOptions, configSha256: string): Promise<Point[]> {
   const { modelDir, trunkDir, generate = 8 } = options;
-  const known = (await expectationsOf(modelDir, configSha256))?.generations.filter(({ layers }) => layers === null) ?? [];
-  const prompts = options.prompts ?? known.flatMap(({ prompt }) => (prompt === null ? [] : [prompt])).slice(0, 1);
+  const known =
+    (await expectationsOf(modelDir, configSha256))?.generations.filter(({ layers }) => layers === null) ?? [];
+  const prompts =
+    options.prompts ?? known.flatMap(({ prompt }) => (prompt === null ? [] : [prompt])).slice(0, 1);
   if (prompts.length === 0) {
-    throw new StageError("E_USAGE", "there is no prompt, and none is known for this checkpoint", { hint: "give --prompt TEXT" });
+    throw new StageError("E_USAGE", "there is no prompt, and none is known for this checkpoint", {
+      hint: "give --prompt TEXT",
+    });
   }
   const tokenizer = await loadTokenizer(modelDir);
   return prompts.flatMap((prompt) => {
     const ids = tokenizer.encode(prompt);
     const expected = known.find(({ prompt_ids }) => prompt_ids.join() === ids.join())?.generated_ids;
     return (options.memory ?? ["auto" as const]).flatMap((memory) =>
-      (options.threads ?? [undefined]).map((threads): Point => ({
-        request: { modelDir, trunkDir, memory, threads, promptIds: ids, prompt, generate },
-        prompt,
-        expected,
-        runs: [],
-      })),
+      (options.threads ?? [undefined]).map(
+        (threads): Point => ({
+          request: { modelDir, trunkDir, memory, threads, promptIds: ids, prompt, generate },
+          prompt,
+          expected,
+          runs: [],
+        }),
+      ),
     );
   });
 }
@@ -145,7 +165,11 @@ function finish({ prompt, expected, runs }: Point): BenchPoint {
     runs,
     median: per(median),
     spread: per(spread),
-    ids_as_expected: alike ? (expected ? runs.every((run) => isPrefix(run.generated_ids, expected)) : null) : false,
+    ids_as_expected: alike
+      ? expected
+        ? runs.every((run) => isPrefix(run.generated_ids, expected))
+        : null
+      : false,
   };
 }
 
@@ -155,7 +179,11 @@ function isPrefix(found: readonly number[], expected: readonly number[]): boolea
   return common > 0 && found.slice(0, common).join() === expected.slice(0, common).join();
 }
 
-function compareWithOther(command: string, point: BenchPoint, theirs: readonly { ids: number[]; seconds: number }[]): Against {
+function compareWithOther(
+  command: string,
+  point: BenchPoint,
+  theirs: readonly { ids: number[]; seconds: number }[],
+): Against {
   const ours = sample(point, "decode");
   const seconds = theirs.map((run) => run.seconds);
   return {
@@ -181,5 +209,7 @@ function headlines(points: readonly BenchPoint[], against: Against | null, ok: b
 }
 
 async function sha256Of(path: string): Promise<string> {
-  return createHash("sha256").update(await readFile(path)).digest("hex");
+  return createHash("sha256")
+    .update(await readFile(path))
+    .digest("hex");
 }

@@ -14,7 +14,12 @@ const DEFAULT_SIZES = [4e9, 8e9, 16e9, 32e9];
 export interface CacheSimulation {
   tokens: number;
   requested_bytes_per_token: number;
-  rows: { bytes: number; policy: (typeof POLICIES)[number]; avoided_bytes_per_token: number; avoided_share: number }[];
+  rows: {
+    bytes: number;
+    policy: (typeof POLICIES)[number];
+    avoided_bytes_per_token: number;
+    avoided_share: number;
+  }[];
   lines: string[];
 }
 
@@ -24,7 +29,10 @@ export interface CacheSimulation {
  */
 export async function cacheSim(
   path: string,
-  { sizes = DEFAULT_SIZES, expertBytes }: { sizes?: readonly number[] | undefined; expertBytes: number | undefined },
+  {
+    sizes = DEFAULT_SIZES,
+    expertBytes,
+  }: { sizes?: readonly number[] | undefined; expertBytes: number | undefined },
 ): Promise<CacheSimulation> {
   const bytes = expertBytes ?? 17_547_264;
   const trace = await readTrace(path);
@@ -33,7 +41,12 @@ export async function cacheSim(
   const rows = sizes.flatMap((size) =>
     POLICIES.map((policy) => {
       const { hits } = simulateExpertCache(trace.trace, policy, Math.floor(size / bytes));
-      return { bytes: size, policy, avoided_bytes_per_token: (hits * bytes) / tokens, avoided_share: hits / requests };
+      return {
+        bytes: size,
+        policy,
+        avoided_bytes_per_token: (hits * bytes) / tokens,
+        avoided_share: hits / requests,
+      };
     }),
   );
   return {
@@ -69,6 +82,9 @@ async function readTrace(path: string): Promise<{ trace: ExpertTrace; positions:
     .sort((a, b) => a - b);
   const positions = Math.min(...layers.map((layer) => parsed.data.layers[layer]!.length));
   const trace = layers.map((layer) => parsed.data.layers[layer]!.slice(0, positions));
-  const requests = trace.reduce((sum, layer) => sum + layer.reduce((inner, chosen) => inner + chosen.length, 0), 0);
+  const requests = trace.reduce(
+    (sum, layer) => sum + layer.reduce((inner, chosen) => inner + chosen.length, 0),
+    0,
+  );
   return { trace, positions, requests };
 }

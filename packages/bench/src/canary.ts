@@ -1,6 +1,6 @@
 import { openCheckpoint } from "@k3/checkpoint";
 import { Model } from "@k3/engine";
-import { type StageOptions, StageError } from "@k3/stage";
+import { StageError, type StageOptions } from "@k3/stage";
 import { expectationsOf } from "./expectations.ts";
 
 export interface CanaryCheck {
@@ -40,17 +40,34 @@ export async function canary(options: CanaryOptions): Promise<CanaryResult> {
   }
   const runnable = expected.generations.filter(({ layers }) => (layers ?? present.total) <= present.layers);
   if (runnable.length === 0) {
-    throw new StageError("E_DATA", `${modelDir}: the first layers, the embedding and the head must be there before the canary can run`, {
-      hint: "k3 fetch REPO --dir DIR --first 'model-0000[12]-of-*' --first 'model-00094-of-*' takes them first",
-    });
+    throw new StageError(
+      "E_DATA",
+      `${modelDir}: the first layers, the embedding and the head must be there before the canary can run`,
+      {
+        hint: "k3 fetch REPO --dir DIR --first 'model-0000[12]-of-*' --first 'model-00094-of-*' takes them first",
+      },
+    );
   }
   const checks: CanaryCheck[] = [];
   for (const { prompt_ids, layers, generated_ids, source } of runnable) {
-    const model = await Model.open({ modelDir, memory, threads, layers: layers ?? undefined, signal, onEvent });
+    const model = await Model.open({
+      modelDir,
+      memory,
+      threads,
+      layers: layers ?? undefined,
+      signal,
+      onEvent,
+    });
     const session = model.session();
     await session.prefill(prompt_ids, { signal, onEvent });
     const found: number[] = [];
-    for await (const { id } of session.generate({ maxTokens: generated_ids.length, endIds: [], signal, onEvent })) found.push(id);
+    for await (const { id } of session.generate({
+      maxTokens: generated_ids.length,
+      endIds: [],
+      signal,
+      onEvent,
+    }))
+      found.push(id);
     await model.close();
     checks.push({
       what: `tokens after ${prompt_ids.join(",")} with ${layers ?? "all"} layers (${source})`,
@@ -83,9 +100,13 @@ async function layersPresent(modelDir: string, signal: AbortSignal | undefined):
   if (all) return { layers: all.config.layers, total: all.config.layers, configSha256: all.configSha256 };
   const first = await opened(1);
   if (!first) {
-    throw new StageError("E_DATA", `${modelDir}: not even the first layer, the embedding and the head are there`, {
-      hint: "k3 verify DIR --level sizes says what is missing",
-    });
+    throw new StageError(
+      "E_DATA",
+      `${modelDir}: not even the first layer, the embedding and the head are there`,
+      {
+        hint: "k3 verify DIR --level sizes says what is missing",
+      },
+    );
   }
   let [low, high] = [1, first.config.layers];
   while (high - low > 1) {
@@ -98,7 +119,11 @@ async function layersPresent(modelDir: string, signal: AbortSignal | undefined):
 
 type Hidden = NonNullable<NonNullable<Awaited<ReturnType<typeof expectationsOf>>>["hidden"]>;
 
-async function hiddenChecks(hidden: Hidden, present: Present, options: CanaryOptions): Promise<CanaryCheck[]> {
+async function hiddenChecks(
+  hidden: Hidden,
+  present: Present,
+  options: CanaryOptions,
+): Promise<CanaryCheck[]> {
   const { modelDir, memory = "auto", threads, signal, onEvent } = options;
   const known = hidden.max_abs.filter(([layer]) => layer < present.layers);
   if (known.length === 0) return [];

@@ -39,7 +39,11 @@ export interface Line {
 }
 
 /** Lines over a common x axis that both start at zero. */
-export function lineChart(title: string, lines: readonly Line[], axes: { x: (value: number) => string; y: (value: number) => string }): string {
+export function lineChart(
+  title: string,
+  lines: readonly Line[],
+  axes: { x: (value: number) => string; y: (value: number) => string },
+): string {
   const width = 640;
   const height = 260;
   const [left, top, right, bottom] = [8, 50, width - 8, height - 24];
@@ -49,13 +53,20 @@ export function lineChart(title: string, lines: readonly Line[], axes: { x: (val
   const place = ([x, y]: readonly [number, number]) =>
     `${(left + (x / maxX) * (right - left)).toFixed(1)},${(bottom - (y / maxY) * (bottom - top)).toFixed(1)}`;
   const drawn = lines.map(
-    (line, k) => `<polyline fill="none" stroke="${colour(k)}" stroke-width="2" points="${line.points.map(place).join(" ")}"/>`,
+    (line, k) =>
+      `<polyline fill="none" stroke="${colour(k)}" stroke-width="2" points="${line.points.map(place).join(" ")}"/>`,
   );
   const frame =
     `<line x1="${left}" y1="${bottom}" x2="${right}" y2="${bottom}" stroke="#999"/>` +
     `<text x="${left}" y="${top - 4}">${escapeXml(axes.y(maxY))}</text>` +
     `<text x="${right}" y="${height - 6}" text-anchor="end">${escapeXml(axes.x(maxX))}</text>`;
-  return figure(title, width, height, lines.map((line) => line.name), frame + drawn.join(""));
+  return figure(
+    title,
+    width,
+    height,
+    lines.map((line) => line.name),
+    frame + drawn.join(""),
+  );
 }
 
 export interface Interval {
@@ -89,7 +100,13 @@ export function intervalChart(title: string, intervals: readonly Interval[]): st
 
 const colour = (index: number) => PALETTE[index % PALETTE.length]!;
 
-function figure(title: string, width: number, height: number, series: readonly string[], body: string): string {
+function figure(
+  title: string,
+  width: number,
+  height: number,
+  series: readonly string[],
+  body: string,
+): string {
   const legend = series
     .map((name, k) => `<tspan fill="${colour(k)}" dx="${k ? 14 : 0}">&#9632; ${escapeXml(name)}</tspan>`)
     .join("");

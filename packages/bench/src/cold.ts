@@ -26,7 +26,8 @@ export async function makeCold(mode: ColdMode, dirs: readonly string[]): Promise
   }
   for (const dir of dirs) {
     for (const name of await readdir(dir)) {
-      if (/\.(safetensors|bin)$/.test(name)) await run("dd", [`if=${join(dir, name)}`, "iflag=nocache", "count=0", "status=none"]);
+      if (/\.(safetensors|bin)$/.test(name))
+        await run("dd", [`if=${join(dir, name)}`, "iflag=nocache", "count=0", "status=none"]);
     }
   }
 }

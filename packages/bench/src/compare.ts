@@ -17,7 +17,11 @@ const PHASES = ["cold_step", "prefill", "first_decode", "decode"] as const;
  * Compares two bench results point by point: median(a) / median(b) with a bootstrap interval, "no difference" when it
  * crosses 1. Results that differ in model, prompts or machine are refused (E_USAGE) unless `force`.
  */
-export async function compareRuns(a: string, b: string, { force }: { force?: boolean | undefined } = {}): Promise<Comparison> {
+export async function compareRuns(
+  a: string,
+  b: string,
+  { force }: { force?: boolean | undefined } = {},
+): Promise<Comparison> {
   const [left, right] = await Promise.all([readBenchResult(a), readBenchResult(b)]);
   const differences = whatDiffers(left, right);
   if (differences.length > 0 && !force) {
@@ -39,7 +43,9 @@ export async function compareRuns(a: string, b: string, { force }: { force?: boo
   }
   const lines = [
     ...differences.map((text) => `compared although they differ: ${text}`),
-    ...points.map(({ label, phase, ratio }) => `${label}, ${phase.replace("_", " ")}: ${describeRatio(ratio)}`),
+    ...points.map(
+      ({ label, phase, ratio }) => `${label}, ${phase.replace("_", " ")}: ${describeRatio(ratio)}`,
+    ),
   ];
   return { a, b, differences, points, lines };
 }

@@ -3,10 +3,19 @@ import { cpus, totalmem } from "node:os";
 import { dirname, join, resolve } from "node:path";
 import { byteArithmetic, RELEASE } from "@k3/checkpoint";
 import { availableMemory, instructionSets } from "@k3/engine";
-import { availableBytes, type ExitCode, EXIT, formatBytes, readReceipt, readSnapshot, selectedFiles, type StageOptions } from "@k3/stage";
+import {
+  availableBytes,
+  EXIT,
+  type ExitCode,
+  formatBytes,
+  readReceipt,
+  readSnapshot,
+  type StageOptions,
+  selectedFiles,
+} from "@k3/stage";
+import { CODEC_RATIO } from "./figures.ts";
 import { mountOf } from "./machine.ts";
 import { type PlanSource, planSourceOfDirectory, RELEASED_PLAN_SOURCE } from "./plan.ts";
-import { CODEC_RATIO } from "./figures.ts";
 import { leastMemoryBytes } from "./predict.ts";
 import { type DiskProbe, probeDisk } from "./probe.ts";
 
@@ -21,7 +30,12 @@ export interface DoctorResult {
   ok: boolean;
   exit: ExitCode;
   cpu: { model: string; threads: number; isa: string };
-  memory: { total_bytes: number; available_bytes: number; limited_by: "system" | "cgroup-v1" | "cgroup-v2"; least_bytes: number };
+  memory: {
+    total_bytes: number;
+    available_bytes: number;
+    limited_by: "system" | "cgroup-v1" | "cgroup-v2";
+    least_bytes: number;
+  };
   disks: (DiskProbe & { path: string; filesystem: string | null; free_bytes: number; summary: string })[];
   findings: Finding[];
   next_command: string;
@@ -38,7 +52,13 @@ export interface DoctorOptions extends StageOptions {
  * cgroup limits, the real rates of the disk (never a cached figure), space against need, whether the Hub answers, the
  * budget that fits, and the exact next command.
  */
-export async function doctor({ dir, probeSeconds = 5, endpoint, signal, onEvent }: DoctorOptions): Promise<DoctorResult> {
+export async function doctor({
+  dir,
+  probeSeconds = 5,
+  endpoint,
+  signal,
+  onEvent,
+}: DoctorOptions): Promise<DoctorResult> {
   const holds = (await stat(join(dir, "config.json")).catch(() => undefined)) !== undefined;
   const source = holds ? await planSourceOfDirectory(dir) : RELEASED_PLAN_SOURCE;
   const existing = await nearestExisting(dir);
@@ -47,7 +67,11 @@ export async function doctor({ dir, probeSeconds = 5, endpoint, signal, onEvent 
   const isa = instructionSets();
   const cpu = { model: cpus()[0]?.model.trim() ?? "unknown", threads: cpus().length, isa: isa.join(", ") };
   if (!isa.includes("avx2")) {
-    findings.push({ level: "warn", message: "this processor has no AVX2: the engine computes with scalar code", hint: "expect it to be ten times slower" });
+    findings.push({
+      level: "warn",
+      message: "this processor has no AVX2: the engine computes with scalar code",
+      hint: "expect it to be ten times slower",
+    });
   }
 
   const usable = availableMemory();
@@ -60,11 +84,17 @@ export async function doctor({ dir, probeSeconds = 5, endpoint, signal, onEvent 
   };
   findings.push(
     usable.bytes >= least
-      ? { level: "ok", message: `${formatBytes(usable.bytes)} of memory can be used; the model runs from ${formatBytes(least)}` }
+      ? {
+          level: "ok",
+          message: `${formatBytes(usable.bytes)} of memory can be used; the model runs from ${formatBytes(least)}`,
+        }
       : {
           level: "error",
           message: `the model needs ${formatBytes(least)} (${least} bytes) of memory; ${formatBytes(usable.bytes)} (${usable.bytes} bytes) can be used`,
-          hint: usable.limit !== "system" ? "raise the memory limit of this container" : "stop other programs, or take a larger machine",
+          hint:
+            usable.limit !== "system"
+              ? "raise the memory limit of this container"
+              : "stop other programs, or take a larger machine",
         },
   );
 
@@ -72,15 +102,29 @@ export async function doctor({ dir, probeSeconds = 5, endpoint, signal, onEvent 
   findings.push(await spaceFinding(dir, source, free));
   const mount = await mountOf(existing);
   if (mount && /^(nfs|cifs|smb|fuse|9p|lustre)/.test(mount.type)) {
-    findings.push({ level: "warn", message: `${existing} is on ${mount.type}: locks and O_DIRECT may not work there`, hint: "use a local disk" });
+    findings.push({
+      level: "warn",
+      message: `${existing} is on ${mount.type}: locks and O_DIRECT may not work there`,
+      hint: "use a local disk",
+    });
   }
-  const probe = await probeDisk(existing, { file: source.file ?? undefined, seconds: probeSeconds, signal, onEvent });
+  const probe = await probeDisk(existing, {
+    file: source.file ?? undefined,
+    seconds: probeSeconds,
+    signal,
+    onEvent,
+  });
   if (!probe.direct) {
-    findings.push({ level: "warn", message: `${mount?.type ?? "this filesystem"} refuses O_DIRECT: rates are upper bounds, and reads are buffered` });
+    findings.push({
+      level: "warn",
+      message: `${mount?.type ?? "this filesystem"} refuses O_DIRECT: rates are upper bounds, and reads are buffered`,
+    });
   }
   findings.push(await hubFinding(endpoint, signal));
 
-  const rates = (["sequential", "scattered", "mixed"] as const).map((kind) => `${kind} ${formatBytes(probe[kind])}/s`).join(", ");
+  const rates = (["sequential", "scattered", "mixed"] as const)
+    .map((kind) => `${kind} ${formatBytes(probe[kind])}/s`)
+    .join(", ");
   const errors = findings.filter(({ level }) => level === "error");
   return {
     ok: errors.length === 0,
@@ -103,7 +147,8 @@ export async function doctor({ dir, probeSeconds = 5, endpoint, signal, onEvent 
 
 async function nearestExisting(dir: string): Promise<string> {
   let path = resolve(dir);
-  while (!(await stat(path).catch(() => undefined))?.isDirectory() && path !== dirname(path)) path = dirname(path);
+  while (!(await stat(path).catch(() => undefined))?.isDirectory() && path !== dirname(path))
+    path = dirname(path);
   return path;
 }
 
@@ -117,7 +162,11 @@ async function spaceFinding(dir: string, source: PlanSource, free: number): Prom
   }
   const complete = snapshot === undefined && source !== RELEASED_PLAN_SOURCE;
   const needed = trunk + (complete ? 0 : Math.max(0, source.downloadBytes - present));
-  if (free >= needed) return { level: "ok", message: `${formatBytes(free)} of disk free, ${formatBytes(needed)} needed for what is yet to come` };
+  if (free >= needed)
+    return {
+      level: "ok",
+      message: `${formatBytes(free)} of disk free, ${formatBytes(needed)} needed for what is yet to come`,
+    };
   return {
     level: "error",
     message: `${formatBytes(needed)} (${needed} bytes) of disk needed, ${formatBytes(free)} (${free} bytes) free`,
@@ -137,7 +186,11 @@ async function hubFinding(endpoint: string | undefined, signal: AbortSignal | un
     return { level: "ok", message: `${url} answers` };
   } catch (error) {
     const why = error instanceof Error && error.cause instanceof Error ? error.cause.message : String(error);
-    return { level: "warn", message: `${url} does not answer (${why})`, hint: "a download will not work from here; check the network or HTTPS_PROXY" };
+    return {
+      level: "warn",
+      message: `${url} does not answer (${why})`,
+      hint: "a download will not work from here; check the network or HTTPS_PROXY",
+    };
   }
 }
 
@@ -148,12 +201,18 @@ async function nextCommand(dir: string, holds: boolean, ok: boolean): Promise<st
   if (!holds) return `k3 fetch ${RELEASE.repo} --revision ${RELEASE.revision} --dir ${quoted}`;
   const snapshot = await readSnapshot(dir).catch(() => undefined);
   const missing = snapshot
-    ? (await Promise.all(selectedFiles(snapshot).map((file) => stat(join(dir, file.path)).catch(() => undefined)))).some((found) => !found)
+    ? (
+        await Promise.all(
+          selectedFiles(snapshot).map((file) => stat(join(dir, file.path)).catch(() => undefined)),
+        )
+      ).some((found) => !found)
     : false;
   if (snapshot && missing) return `k3 fetch ${snapshot.repo} --revision ${snapshot.revision} --dir ${quoted}`;
   if (snapshot && !(await readReceipt(dir).catch(() => undefined))) return `k3 verify ${quoted}`;
   const trunk = `${quoted.replace(/\/$/, "")}-trunk`;
-  const packed = await readFile(join(`${dir.replace(/\/$/, "")}-trunk`, "trunk.json"), "utf8").catch(() => undefined);
+  const packed = await readFile(join(`${dir.replace(/\/$/, "")}-trunk`, "trunk.json"), "utf8").catch(
+    () => undefined,
+  );
   if (packed === undefined) return `k3 pack ${quoted} ${trunk}`;
   return `k3 run ${quoted} --trunk ${trunk} --prompt 'The capital of France is' --generate 8`;
 }

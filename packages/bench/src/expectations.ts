@@ -21,7 +21,12 @@ const schema = z.strictObject({
   generations: z.array(generation),
   /** The largest absolute hidden value after a layer, over all positions of a prompt. */
   hidden: z
-    .strictObject({ prompt_ids: ids, tolerance: z.number().positive(), max_abs: z.array(z.tuple([z.int(), z.number()])), source: z.string() })
+    .strictObject({
+      prompt_ids: ids,
+      tolerance: z.number().positive(),
+      max_abs: z.array(z.tuple([z.int(), z.number()])),
+      source: z.string(),
+    })
     .nullable(),
 });
 
@@ -36,7 +41,10 @@ export const EXPECTATIONS_FILE = "k3-expectations.json";
  * The expectations of a checkpoint: the published results for the release (by the SHA-256 of its config), else those
  * that the directory brings. Undefined when nothing is known.
  */
-export async function expectationsOf(modelDir: string, configSha256: string): Promise<Expectations | undefined> {
+export async function expectationsOf(
+  modelDir: string,
+  configSha256: string,
+): Promise<Expectations | undefined> {
   if (configSha256 === RELEASE.configSha256) return RELEASED;
   const path = join(modelDir, EXPECTATIONS_FILE);
   const text = await readOptional(path);
@@ -57,7 +65,10 @@ const RELEASED: Expectations = {
     prompt_ids: [3, 4, 5, 6, 7],
     // Published with six decimals by an engine whose MLA norms use another epsilon (2e-5 of the value).
     tolerance: 1e-3,
-    max_abs: Object.entries(PUBLISHED_RESIDUAL_PEAKS).map(([layer, value]): [number, number] => [Number(layer), value]),
+    max_abs: Object.entries(PUBLISHED_RESIDUAL_PEAKS).map(([layer, value]): [number, number] => [
+      Number(layer),
+      value,
+    ]),
     source: "published run of the real weights (kimi-k3-in-c v1.0.0)",
   },
 };

@@ -1,6 +1,6 @@
 import { readFile, realpath, stat } from "node:fs/promises";
-import { availableMemory } from "@k3/engine";
 import { cpus, release, totalmem, version } from "node:os";
+import { availableMemory } from "@k3/engine";
 
 /** What a measurement was made on: everything that two results must share to be compared. */
 export interface Machine {
@@ -43,7 +43,10 @@ export interface Mount {
 
 /** The mount that a path lies on, from /proc/self/mountinfo (proc(5)): the longest mount point that leads to it. */
 export async function mountOf(path: string): Promise<Mount | null> {
-  const [text, real] = await Promise.all([readFile("/proc/self/mountinfo", "utf8").catch(() => ""), realpath(path)]);
+  const [text, real] = await Promise.all([
+    readFile("/proc/self/mountinfo", "utf8").catch(() => ""),
+    realpath(path),
+  ]);
   let best: Mount | null = null;
   for (const line of text.split("\n")) {
     const [before, after] = line.split(" - ");
@@ -57,7 +60,8 @@ export async function mountOf(path: string): Promise<Mount | null> {
   return best;
 }
 
-const unescapeOctal = (text: string) => text.replace(/\\(\d{3})/g, (_, digits: string) => String.fromCharCode(Number.parseInt(digits, 8)));
+const unescapeOctal = (text: string) =>
+  text.replace(/\\(\d{3})/g, (_, digits: string) => String.fromCharCode(Number.parseInt(digits, 8)));
 
 async function diskModel(device: string): Promise<string | null> {
   for (const path of [`/sys/dev/block/${device}/device/model`, `/sys/dev/block/${device}/../device/model`]) {

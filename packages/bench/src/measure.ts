@@ -5,7 +5,10 @@ import type { ChildMessage } from "./measured-child.ts";
 import type { MeasuredRun, RunRequest } from "./run-protocol.ts";
 
 /** Measures one run in a process of its own. Throws what the run threw, or E_DEFECT when the process died. */
-export async function measureRun(request: RunRequest, { signal, onEvent }: StageOptions): Promise<MeasuredRun> {
+export async function measureRun(
+  request: RunRequest,
+  { signal, onEvent }: StageOptions,
+): Promise<MeasuredRun> {
   throwIfAborted(signal);
   const child = fork(fileURLToPath(new URL("./measured-child.js", import.meta.url)), {
     stdio: ["ignore", "inherit", "inherit", "ipc"],
@@ -22,7 +25,14 @@ export async function measureRun(request: RunRequest, { signal, onEvent }: Stage
       child.on("message", (message: ChildMessage) => {
         if (message.kind === "event") onEvent?.(message.event);
         else if (message.kind === "result") done(message.run);
-        else failed(new StageError(message.code as ErrorCode, message.message, message.hint ? { hint: message.hint } : {}));
+        else
+          failed(
+            new StageError(
+              message.code as ErrorCode,
+              message.message,
+              message.hint ? { hint: message.hint } : {},
+            ),
+          );
       });
       child.once("error", failed);
       child.once("close", (code, killed) => {

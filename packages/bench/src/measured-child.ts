@@ -61,8 +61,18 @@ async function measure(request: RunRequest): Promise<MeasuredRun> {
 
   const label =
     (phase: MeasuredStep["phase"]) =>
-    ({ tokens, seconds, read, experts }: PassStats): MeasuredStep => ({ phase, tokens, seconds, read, experts });
-  const steps = [...coldSteps.map(label("cold")), ...prefillSteps.map(label("prefill")), ...decodeSteps.map(label("decode"))];
+    ({ tokens, seconds, read, experts }: PassStats): MeasuredStep => ({
+      phase,
+      tokens,
+      seconds,
+      read,
+      experts,
+    });
+  const steps = [
+    ...coldSteps.map(label("cold")),
+    ...prefillSteps.map(label("prefill")),
+    ...decodeSteps.map(label("decode")),
+  ];
   const seconds = (list: readonly PassStats[]) => list.reduce((sum, step) => sum + step.seconds, 0);
   const later = decodeSteps.slice(1).map((step) => step.seconds);
   const experts = steps.reduce((sum, step) => sum + step.experts.read, 0);
@@ -76,7 +86,10 @@ async function measure(request: RunRequest): Promise<MeasuredRun> {
     prompt_ids: ids,
     generated_ids: generated,
     steps,
-    owed_bytes: steps.reduce((sum, { read }) => sum + read.trunk_bytes + read.head_bytes + read.expert_bytes, 0),
+    owed_bytes: steps.reduce(
+      (sum, { read }) => sum + read.trunk_bytes + read.head_bytes + read.expert_bytes,
+      0,
+    ),
     device_bytes: after.deviceReadBytes === null ? null : after.deviceReadBytes - before.deviceReadBytes!,
     expert_bytes_requested: steps.reduce((sum, step) => sum + step.experts.requested * expertBytes, 0),
     expert_bytes_avoided: steps.reduce((sum, step) => sum + step.experts.resident * expertBytes, 0),

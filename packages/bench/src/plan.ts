@@ -1,10 +1,22 @@
 import { stat } from "node:fs/promises";
-import { join } from "node:path";
-import { byteArithmetic, type K3Config, readConfig, RELEASE, releasedConfig } from "@k3/checkpoint";
-import { availableMemory } from "@k3/engine";
-import { formatBytes, formatSeconds, readSnapshot, selectedFiles, StageError, type StageOptions } from "@k3/stage";
 import { cpus } from "node:os";
-import { CODEC_RATIO, HASH_BYTES_PER_SECOND, HOURS_PER_MONTH, PACK_BYTES_PER_SECOND_PER_CORE } from "./figures.ts";
+import { join } from "node:path";
+import { byteArithmetic, type K3Config, RELEASE, readConfig, releasedConfig } from "@k3/checkpoint";
+import { availableMemory } from "@k3/engine";
+import {
+  formatBytes,
+  formatSeconds,
+  readSnapshot,
+  StageError,
+  type StageOptions,
+  selectedFiles,
+} from "@k3/stage";
+import {
+  CODEC_RATIO,
+  HASH_BYTES_PER_SECOND,
+  HOURS_PER_MONTH,
+  PACK_BYTES_PER_SECOND_PER_CORE,
+} from "./figures.ts";
 import { leastMemoryBytes, type Prediction, predict } from "./predict.ts";
 import { probeDisk } from "./probe.ts";
 
@@ -43,7 +55,9 @@ export async function planSourceOfDirectory(dir: string): Promise<PlanSource> {
 export interface PlanOptions extends StageOptions {
   source: PlanSource;
   memory: number | "auto";
-  /** Measured on the current directory's disk when undefined. */
+  /** An existing directory on the disk in question; default the current one. */
+  dir?: string | undefined;
+  /** Measured when undefined. */
   diskBytesPerSecond?: number | undefined;
   /** Undefined: 1 Gbit/s, said so in the advice. */
   downloadBytesPerSecond?: number | undefined;
@@ -79,16 +93,27 @@ export async function plan(options: PlanOptions): Promise<PlanResult> {
   const memory = options.memory === "auto" ? availableMemory().bytes : options.memory;
   const least = leastMemoryBytes(source.config);
   if (memory < least) {
-    throw new StageError("E_MEMORY", `${source.name} needs at least ${formatBytes(least)} (${least} bytes) of memory; the plan has ${formatBytes(memory)} (${memory} bytes)`, {
-      details: { needed: least, available: memory },
-      hint: "plan with a larger --memory",
-    });
+    throw new StageError(
+      "E_MEMORY",
+      `${source.name} needs at least ${formatBytes(least)} (${least} bytes) of memory; the plan has ${formatBytes(memory)} (${memory} bytes)`,
+      {
+        details: { needed: least, available: memory },
+        hint: "plan with a larger --memory",
+      },
+    );
   }
-  const disk = options.diskBytesPerSecond ?? (await probeDisk(".", { ...options, file: source.file ?? undefined, seconds: 3 })).mixed;
+  const disk = options.diskBytesPerSecond ?? (await measureDisk(options));
   const download = options.downloadBytesPerSecond ?? 125e6;
   const sizes = byteArithmetic(source.config);
   const trunk = (sizes.trunkBytes + sizes.lmHeadBytes) * CODEC_RATIO[codec];
-  const setting = { config: source.config, codec, weightBytes: memory - least, diskBytesPerSecond: disk, threads, promptTokens };
+  const setting = {
+    config: source.config,
+    codec,
+    weightBytes: memory - least,
+    diskBytesPerSecond: disk,
+    threads,
+    promptTokens,
+  };
   const prediction = predict(setting);
   const stages = {
     fetch: { seconds: source.downloadBytes / Math.min(download, disk) },
@@ -114,21 +139,45 @@ export async function plan(options: PlanOptions): Promise<PlanResult> {
     download_bytes_per_second: download,
     split: prediction,
     advice: [
-      ...(options.downloadBytesPerSecond === undefined ? ["the link is taken as 1 Gbit/s; say what yours is with --download"] : []),
+      ...(options.downloadBytesPerSecond === undefined
+        ? ["the link is taken as 1 Gbit/s; say what yours is with --download"]
+        : []),
       ...adviceOn(setting, prediction),
     ],
   };
 }
 
+/** A small model needs no gigabyte written to know its disk. */
+async function measureDisk({ source, dir = ".", signal, onEvent }: PlanOptions): Promise<number> {
+  const scratchBytes = Math.min(2 ** 30, Math.max(2 ** 26, source.downloadBytes));
+  const probe = await probeDisk(dir, {
+    file: source.file ?? undefined,
+    seconds: 1.5,
+    scratchBytes,
+    signal,
+    onEvent,
+  });
+  return probe.mixed;
+}
+
 /** Tokens that the total of a plan pays for. */
 const PAID_TOKENS = 16;
 
-function costOf(options: PlanOptions, stages: PlanResult["stages"], prediction: Prediction, diskBytes: number): PlanResult["cost"] {
+function costOf(
+  options: PlanOptions,
+  stages: PlanResult["stages"],
+  prediction: Prediction,
+  diskBytes: number,
+): PlanResult["cost"] {
   const { priceVmPerHour, priceDiskPerGbMonth, currency = "USD" } = options;
   if (priceVmPerHour === undefined && priceDiskPerGbMonth === undefined) return null;
   const perHour = (priceVmPerHour ?? 0) + ((priceDiskPerGbMonth ?? 0) * (diskBytes / 1e9)) / HOURS_PER_MONTH;
   const seconds =
-    stages.fetch.seconds + stages.verify.seconds + stages.pack.seconds + prediction.first_token_seconds + (PAID_TOKENS - 1) * prediction.token_seconds;
+    stages.fetch.seconds +
+    stages.verify.seconds +
+    stages.pack.seconds +
+    prediction.first_token_seconds +
+    (PAID_TOKENS - 1) * prediction.token_seconds;
   return { currency, per_hour: perHour, total: (perHour * seconds) / 3600 };
 }
 
@@ -138,11 +187,16 @@ function adviceOn(setting: Parameters<typeof predict>[0], now: Prediction): stri
     ["a disk twice as fast", { diskBytesPerSecond: setting.diskBytesPerSecond * 2 }],
     ["twice the memory for weights", { weightBytes: setting.weightBytes * 2 + 1e9 }],
     ["twice the cores", { threads: setting.threads * 2 }],
-    ...(setting.codec === "none" ? ([["packing with codec bf16", { codec: "bf16" }]] as [string, Partial<typeof setting>][]) : []),
+    ...(setting.codec === "none"
+      ? ([["packing with codec bf16", { codec: "bf16" }]] as [string, Partial<typeof setting>][])
+      : []),
   ];
   return changes
     .map(([text, change]) => ({ text, seconds: predict({ ...setting, ...change }).token_seconds }))
     .filter(({ seconds }) => seconds < 0.95 * now.token_seconds)
     .sort((a, b) => a.seconds - b.seconds)
-    .map(({ text, seconds }) => `${text}: ${formatSeconds(seconds)} a token instead of ${formatSeconds(now.token_seconds)}`);
+    .map(
+      ({ text, seconds }) =>
+        `${text}: ${formatSeconds(seconds)} a token instead of ${formatSeconds(now.token_seconds)}`,
+    );
 }

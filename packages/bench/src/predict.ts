@@ -1,6 +1,6 @@
-import { byteArithmetic, type ByteArithmetic, type K3Config } from "@k3/checkpoint";
-import { CODEC_RATIO, COMPUTE } from "./figures.ts";
+import { type ByteArithmetic, byteArithmetic, type K3Config } from "@k3/checkpoint";
 import { avoidedShare, distinctExperts } from "./expert-reuse.ts";
+import { CODEC_RATIO, COMPUTE } from "./figures.ts";
 
 /** What a token is predicted from. Bytes, and bytes per second. */
 export interface Setting {
@@ -81,7 +81,11 @@ export function leastMemoryBytes(config: K3Config): number {
   const sizes = byteArithmetic(config);
   const share = Math.min(1, sizes.trunkBytes / RELEASED_TRUNK_BYTES);
   return Math.round(
-    120e6 + WORKING_BYTES * share + sizes.kdaStateBytes + sizes.latentBytesPerToken * CONTEXT_TOKENS + sizes.expertBytes,
+    120e6 +
+      WORKING_BYTES * share +
+      sizes.kdaStateBytes +
+      sizes.latentBytesPerToken * CONTEXT_TOKENS +
+      sizes.expertBytes,
   );
 }
 

@@ -22,24 +22,39 @@ export interface DiskProbe {
   readFrom: "shard" | "scratch";
 }
 
+export interface ProbeOptions extends StageOptions {
+  /** A large file on that disk to read; without one a scratch file is written. */
+  file?: string | undefined;
+  /** How long to measure, in all. Default 5. */
+  seconds?: number;
+  /** Size of the scratch file. Default 1 GiB; an eighth of the free space at most. */
+  scratchBytes?: number;
+}
+
 /**
  * Measures how fast the disk of `dir` gives what decoding needs, never the page cache: 1 MiB reads in order with eight
- * in flight, 17.5 MB reads at random places with four, and both mixed. Reads `file` if given, else a scratch file of
- * up to 1 GiB (an eighth of the free space at most), which is removed.
+ * in flight, 17.5 MB reads at random places with four, and both mixed. Reads `file` if given, else a scratch file,
+ * which is removed.
  */
 export async function probeDisk(
   dir: string,
-  { file, seconds = 5, signal, onEvent }: StageOptions & { file?: string | undefined; seconds?: number },
+  { file, seconds = 5, scratchBytes = 2 ** 30, signal, onEvent }: ProbeOptions,
 ): Promise<DiskProbe> {
   const scratch = join(dir, `.k3-probe-${process.pid}`);
   const path = file ?? scratch;
   try {
-    if (!file) await writeScratch(scratch, dir, { signal, onEvent });
+    if (!file) await writeScratch(scratch, dir, scratchBytes, { signal, onEvent });
     const { handle, direct } = await openDirect(path);
     try {
       const size = (await handle.stat()).size;
       const each = (seconds * 1000) / 3;
-      const meter = new Meter({ stage: "doctor", phase: "measuring the disk", unit: "bytes", total: null, onEvent });
+      const meter = new Meter({
+        stage: "doctor",
+        phase: "measuring the disk",
+        unit: "bytes",
+        total: null,
+        onEvent,
+      });
       const measure = (phase: string, lanes: Lane[]) => {
         meter.phase = phase;
         return throughput(handle, lanes, each, meter, signal);
@@ -69,16 +84,30 @@ async function openDirect(path: string): Promise<{ handle: FileHandle; direct: b
 }
 
 /** Random bytes, so that neither a hole nor a compressing disk answers instead of the device. */
-async function writeScratch(path: string, dir: string, { signal, onEvent }: StageOptions): Promise<void> {
+async function writeScratch(
+  path: string,
+  dir: string,
+  wanted: number,
+  { signal, onEvent }: StageOptions,
+): Promise<void> {
   const free = await availableBytes(dir);
-  const bytes = Math.min(2 ** 30, Math.floor(free / 8 / BLOCK) * BLOCK);
+  const bytes = Math.min(Math.ceil(wanted / BLOCK) * BLOCK, Math.floor(free / 8 / BLOCK) * BLOCK);
   if (bytes < 2 * EXPERT) {
-    throw new StageError("E_SPACE", `measuring the disk of ${dir} needs ${16 * EXPERT} bytes free; there are ${free}`);
+    throw new StageError(
+      "E_SPACE",
+      `measuring the disk of ${dir} needs ${16 * EXPERT} bytes free; there are ${free}`,
+    );
   }
   const random = randomSource(1);
   const block = new Float64Array(BLOCK / 8).map(() => random());
   const handle = await open(path, "wx", 0o600);
-  const meter = new Meter({ stage: "doctor", phase: "writing a scratch file", unit: "bytes", total: bytes, onEvent });
+  const meter = new Meter({
+    stage: "doctor",
+    phase: "writing a scratch file",
+    unit: "bytes",
+    total: bytes,
+    onEvent,
+  });
   try {
     for (let at = 0; at < bytes; at += BLOCK) {
       throwIfAborted(signal);

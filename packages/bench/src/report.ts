@@ -1,16 +1,18 @@
 import { formatBytes, formatSeconds } from "@k3/stage";
-import { type BenchPoint, type BenchResult } from "./bench-result.ts";
+import type { BenchPoint, BenchResult } from "./bench-result.ts";
 import { barChart, intervalChart, lineChart } from "./charts.ts";
 import { describeRatio } from "./compare.ts";
 
-const short = (point: BenchPoint) => `${formatBytes(point.memory_bytes)}, ${point.threads} threads, ${point.codec ?? "none"}`;
+const short = (point: BenchPoint) =>
+  `${formatBytes(point.memory_bytes)}, ${point.threads} threads, ${point.codec ?? "none"}`;
 
 /** The table of points as Markdown, with what it was measured on. */
 export function markdownReport(result: BenchResult): string {
   const { machine, model } = result.receipt;
   const rows = result.points.map((point) => {
     const { median, spread } = point;
-    const cell = (phase: keyof typeof median) => `${formatSeconds(median[phase])} ± ${(100 * spread[phase]).toFixed(0)} %`;
+    const cell = (phase: keyof typeof median) =>
+      `${formatSeconds(median[phase])} ± ${(100 * spread[phase]).toFixed(0)} %`;
     const run = point.runs[0]!;
     return (
       `| ${short(point)} | ${JSON.stringify(point.prompt)} | ${point.runs.length} | ${cell("open")} | ${cell("cold_step")} | ${cell("prefill")} | ` +
@@ -28,7 +30,10 @@ export function markdownReport(result: BenchResult): string {
     ...rows,
     "",
     ...(result.against
-      ? [`Against \`${result.against.command}\`: ours over theirs ${describeRatio(result.against.ratio)}, ids ${result.against.ids_equal ? "equal" : "DIFFER"}.`, ""]
+      ? [
+          `Against \`${result.against.command}\`: ours over theirs ${describeRatio(result.against.ratio)}, ids ${result.against.ids_equal ? "equal" : "DIFFER"}.`,
+          "",
+        ]
       : []),
     `Measured on ${machine.cpu}, ${machine.threads} threads, ${formatBytes(machine.memory_bytes)}, ${machine.disk ?? "unknown disk"} with ${machine.filesystem ?? "unknown filesystem"}, ` +
       `Linux ${machine.kernel}, Node ${machine.node}. Model config ${model.config_sha256.slice(0, 12)}, commit ${model.dir_revision ?? "not known"}, ${model.layers} layers. ` +
@@ -57,7 +62,11 @@ export function htmlReport(result: BenchResult): string {
       ["open", "cold step", "prefill", "first decode", "decode"],
       result.points.map((point) => {
         const { open, cold_step, prefill, first_decode, decode } = point.median;
-        return { label: short(point), values: [open, cold_step, prefill, first_decode, decode], text: `${formatSeconds(decode)} a token` };
+        return {
+          label: short(point),
+          values: [open, cold_step, prefill, first_decode, decode],
+          text: `${formatSeconds(decode)} a token`,
+        };
       }),
     ),
     barChart(
@@ -82,14 +91,23 @@ export function htmlReport(result: BenchResult): string {
           barChart(
             "What a budget buys: seconds per decoded token",
             ["decode"],
-            result.points.map((point) => ({ label: short(point), values: [point.median.decode], text: formatSeconds(point.median.decode) })),
+            result.points.map((point) => ({
+              label: short(point),
+              values: [point.median.decode],
+              text: formatSeconds(point.median.decode),
+            })),
           ),
         ]
       : []),
     ...(result.against
       ? [
           intervalChart("Ours over theirs", [
-            { label: result.against.command, low: result.against.ratio.low, middle: result.against.ratio.ratio, high: result.against.ratio.high },
+            {
+              label: result.against.command,
+              low: result.against.ratio.low,
+              middle: result.against.ratio.ratio,
+              high: result.against.ratio.high,
+            },
           ]),
         ]
       : []),
@@ -113,16 +131,41 @@ ${charts.join("\n")}
 }
 
 function table(result: BenchResult): string {
-  const head = ["budget", "prompt", "runs", "open", "cold step", "prefill", "first decode", "decode", "spread", "bytes owed", "from device", "expert bytes avoided", "CPU", "I/O wait", "peak RSS", "ids"];
+  const head = [
+    "budget",
+    "prompt",
+    "runs",
+    "open",
+    "cold step",
+    "prefill",
+    "first decode",
+    "decode",
+    "spread",
+    "bytes owed",
+    "from device",
+    "expert bytes avoided",
+    "CPU",
+    "I/O wait",
+    "peak RSS",
+    "ids",
+  ];
   const percent = (value: number | null) => (value === null ? "not known" : `${(100 * value).toFixed(0)} %`);
   const rows = result.points.map((point) => {
     const run = point.runs[0]!;
     const cells = [
-      short(point), point.prompt, String(point.runs.length),
-      ...(["open", "cold_step", "prefill", "first_decode", "decode"] as const).map((phase) => formatSeconds(point.median[phase])),
-      percent(point.spread.decode), formatBytes(run.owed_bytes), run.device_bytes === null ? "not known" : formatBytes(run.device_bytes),
+      short(point),
+      point.prompt,
+      String(point.runs.length),
+      ...(["open", "cold_step", "prefill", "first_decode", "decode"] as const).map((phase) =>
+        formatSeconds(point.median[phase]),
+      ),
+      percent(point.spread.decode),
+      formatBytes(run.owed_bytes),
+      run.device_bytes === null ? "not known" : formatBytes(run.device_bytes),
       `${formatBytes(run.expert_bytes_avoided)} of ${formatBytes(run.expert_bytes_requested)}`,
-      percent(run.cpu_share), percent(run.io_wait_share), formatBytes(Math.max(...point.runs.map((one) => one.peak_rss_bytes))),
+      percent(run.cpu_share),
+      percent(run.io_wait_share),
+      formatBytes(Math.max(...point.runs.map((one) => one.peak_rss_bytes))),
     ];
     const wrong = point.ids_as_expected === false ? ' class="wrong"' : "";
     return `<tr>${cells.map((cell) => `<td>${escapeHtml(cell)}</td>`).join("")}<td${wrong}>${escapeHtml(verdict(point).replaceAll("*", ""))}</td></tr>`;
@@ -133,11 +176,20 @@ function table(result: BenchResult): string {
 function receiptRows(result: BenchResult): string {
   const { machine, model, versions, addon_sha256, trunk_manifest_sha256, options } = result.receipt;
   const facts: Record<string, unknown> = {
-    ...machine, ...versions, "addon sha256": addon_sha256, "model config": model.config_sha256, commit: model.dir_revision,
-    "trunk.json sha256": trunk_manifest_sha256, "caches before each run": CACHES[result.cold], options: JSON.stringify(options),
+    ...machine,
+    ...versions,
+    "addon sha256": addon_sha256,
+    "model config": model.config_sha256,
+    commit: model.dir_revision,
+    "trunk.json sha256": trunk_manifest_sha256,
+    "caches before each run": CACHES[result.cold],
+    options: JSON.stringify(options),
   };
   return Object.entries(facts)
-    .map(([name, value]) => `<tr><th>${escapeHtml(name.replaceAll("_", " "))}</th><td>${escapeHtml(String(value ?? "not known"))}</td></tr>`)
+    .map(
+      ([name, value]) =>
+        `<tr><th>${escapeHtml(name.replaceAll("_", " "))}</th><td>${escapeHtml(String(value ?? "not known"))}</td></tr>`,
+    )
     .join("");
 }
 

@@ -54,10 +54,14 @@ const RESAMPLES = 4000;
  */
 export function ratioInterval(a: readonly number[], b: readonly number[], seed = 1): RatioInterval {
   if (a.length < 3 || b.length < 3) {
-    throw new StageError("E_USAGE", `a ratio needs at least three runs of each side; there are ${a.length} and ${b.length}`);
+    throw new StageError(
+      "E_USAGE",
+      `a ratio needs at least three runs of each side; there are ${a.length} and ${b.length}`,
+    );
   }
   const random = randomSource(seed);
-  const draw = (sample: readonly number[]) => median(sample.map(() => sample[Math.floor(random() * sample.length)]!));
+  const draw = (sample: readonly number[]) =>
+    median(sample.map(() => sample[Math.floor(random() * sample.length)]!));
   const ratios = Array.from({ length: RESAMPLES }, () => draw(a) / draw(b)).sort((x, y) => x - y);
   const low = ratios[Math.floor(RESAMPLES * 0.025)]!;
   const high = ratios[Math.ceil(RESAMPLES * 0.975) - 1]!;

@@ -32,14 +32,20 @@ export async function main(argv: readonly string[], io: Io = process): Promise<n
   const stop = () => {
     if (abort.signal.aborted) process.exit(EXIT.interrupted);
     abort.abort(
-      new StageError("E_INTERRUPTED", "interrupted", { hint: "the same command continues where this one stopped" }),
+      new StageError("E_INTERRUPTED", "interrupted", {
+        hint: "the same command continues where this one stopped",
+      }),
     );
   };
   const signals = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
   for (const signal of signals) process.on(signal, stop);
   let exit: number = EXIT.ok;
   try {
-    await parse(argv, { output, signal: abort.signal, stdin: io.stdin, setExit: (code) => (exit = code) }, io);
+    await parse(
+      argv,
+      { output, signal: abort.signal, stdin: io.stdin, setExit: (code) => (exit = code) },
+      io,
+    );
   } catch (error) {
     const known = toStageError(error);
     output.error(known, debug);
@@ -70,17 +76,28 @@ async function parse(argv: readonly string[], context: Context, io: Io): Promise
     .scriptName("k3")
     .usage("$0 COMMAND: Kimi K3 on the machine you have, from download to tokens")
     .strict()
-    .parserConfiguration({ "duplicate-arguments-array": true, "parse-numbers": false, "parse-positional-numbers": false })
-    .option("json", { type: "boolean", describe: "one JSON object a line on standard output, nothing else there" })
+    .parserConfiguration({
+      "duplicate-arguments-array": true,
+      "parse-numbers": false,
+      "parse-positional-numbers": false,
+    })
+    .option("json", {
+      type: "boolean",
+      describe: "one JSON object a line on standard output, nothing else there",
+    })
     .option("quiet", { type: "boolean", describe: "no progress, only results and errors" })
     .option("debug", { type: "boolean", describe: "stack traces of errors" })
     .demandCommand(1, "say which command to run; k3 --help lists them")
-    .epilog("Sizes: 16GB, 14GiB, 512M. Rates: 240MB/s, 1Gbit. Any interrupted command continues when run again.")
+    .epilog(
+      "Sizes: 16GB, 14GiB, 512M. Rates: 240MB/s, 1Gbit. Any interrupted command continues when run again.",
+    )
     .wrap(110)
     .version(version())
     .exitProcess(false)
     .fail((message, error) => {
-      throw error ?? new StageError("E_USAGE", message ?? "unusable arguments", { hint: "k3 COMMAND --help" });
+      throw (
+        error ?? new StageError("E_USAGE", message ?? "unusable arguments", { hint: "k3 COMMAND --help" })
+      );
     });
   for (const command of commands) parser.command(command(context) as CommandModule);
   let printed = "";
@@ -91,5 +108,7 @@ async function parse(argv: readonly string[], context: Context, io: Io): Promise
 }
 
 function version(): string {
-  return (JSON.parse(readFileSync(new URL("../package.json", import.meta.url), "utf8")) as { version: string }).version;
+  return (
+    JSON.parse(readFileSync(new URL("../package.json", import.meta.url), "utf8")) as { version: string }
+  ).version;
 }

@@ -13,36 +13,68 @@ function once<T>(name: string, parse: (text: string) => T) {
 
 function each<T>(parse: (text: string) => T) {
   return (value: unknown): T[] | undefined =>
-    value === undefined ? undefined : (Array.isArray(value) ? value : [value]).map((item) => parse(String(item)));
+    value === undefined
+      ? undefined
+      : (Array.isArray(value) ? value : [value]).map((item) => parse(String(item)));
 }
 
 export function text(name: string, describe: string) {
-  return { type: "string", requiresArg: true, describe, coerce: once(name, (value) => value) } as const satisfies Options;
+  return {
+    type: "string",
+    requiresArg: true,
+    describe,
+    coerce: once(name, (value) => value),
+  } as const satisfies Options;
 }
 
 export function texts(describe: string) {
-  return { type: "string", array: true, nargs: 1, describe, coerce: each((value) => value) } as const satisfies Options;
+  return {
+    type: "string",
+    array: true,
+    nargs: 1,
+    describe,
+    coerce: each((value) => value),
+  } as const satisfies Options;
 }
 
 export function size(name: string, describe: string) {
-  return { type: "string", requiresArg: true, describe, coerce: once(name, parseSize) } as const satisfies Options;
+  return {
+    type: "string",
+    requiresArg: true,
+    describe,
+    coerce: once(name, parseSize),
+  } as const satisfies Options;
 }
 
 export function rate(name: string, describe: string) {
-  return { type: "string", requiresArg: true, describe, coerce: once(name, parseRate) } as const satisfies Options;
+  return {
+    type: "string",
+    requiresArg: true,
+    describe,
+    coerce: once(name, parseRate),
+  } as const satisfies Options;
 }
 
 /** `auto` or a size. */
 export function memory(describe: string) {
   const parse = once("memory", (value): number | "auto" => (value === "auto" ? value : parseSize(value)));
-  return { type: "string", requiresArg: true, default: "auto", describe, coerce: parse } as const satisfies Options;
+  return {
+    type: "string",
+    requiresArg: true,
+    default: "auto",
+    describe,
+    coerce: parse,
+  } as const satisfies Options;
 }
 
 function parseNumber(name: string, value: string, { min, max, whole }: Range & { whole: boolean }): number {
   const number = /^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i.test(value) ? Number(value) : Number.NaN;
   const fits = number >= (min ?? Number.NEGATIVE_INFINITY) && number <= (max ?? Number.POSITIVE_INFINITY);
   if (!fits || (whole && !Number.isSafeInteger(number))) {
-    const limits = [min === undefined ? "" : `at least ${min}`, max === undefined ? "" : `at most ${max}`].filter(Boolean);
+    const limits = [
+      min === undefined ? "" : `at least ${min}`,
+      max === undefined ? "" : `at most ${max}`,
+    ].filter(Boolean);
     throw new StageError(
       "E_USAGE",
       `--${name} ${value}: not a ${whole ? "whole " : ""}number${limits.length ? ` of ${limits.join(" and ")}` : ""}`,
@@ -67,7 +99,13 @@ export function wholes(name: string, describe: string, range: Range = {}) {
 }
 
 export function sizes(describe: string) {
-  return { type: "string", array: true, nargs: 1, describe, coerce: each(parseSize) } as const satisfies Options;
+  return {
+    type: "string",
+    array: true,
+    nargs: 1,
+    describe,
+    coerce: each(parseSize),
+  } as const satisfies Options;
 }
 
 export function real(name: string, describe: string, range: Range = {}) {

@@ -1,4 +1,11 @@
-import { EXIT, formatBytes, formatSeconds, type OnEvent, type ProgressEvent, type StageError } from "@k3/stage";
+import {
+  EXIT,
+  formatBytes,
+  formatSeconds,
+  type OnEvent,
+  type ProgressEvent,
+  type StageError,
+} from "@k3/stage";
 
 /** Where a command writes: standard output for results, standard error for everything that passes by. */
 export interface Streams {
@@ -47,6 +54,8 @@ export function jsonOutput({ stdout, stderr }: Streams): Output {
 
 /** Seconds between progress lines where the screen is no terminal (a log file, a service). */
 const QUIET_LINE_SECONDS = 30;
+/** And least seconds before a new phase gets its line, so that quick phases pass unseen. */
+const NEW_PHASE_SECONDS = 1;
 
 /** Results on standard output; on standard error a single line that is redrawn, or a line every half minute. */
 export function humanOutput({ stdout, stderr }: Streams, quiet: boolean): Output {
@@ -68,7 +77,7 @@ export function humanOutput({ stdout, stderr }: Streams, quiet: boolean): Output
     }
     const phase = `${event.stage} ${phaseKind(event.phase)}`;
     const now = performance.now();
-    if (phase === lastPhase && now - lastLine < QUIET_LINE_SECONDS * 1000) return;
+    if (now - lastLine < (phase === lastPhase ? QUIET_LINE_SECONDS : NEW_PHASE_SECONDS) * 1000) return;
     lastPhase = phase;
     lastLine = now;
     stderr.write(`${line}\n`);
@@ -102,7 +111,9 @@ export function humanOutput({ stdout, stderr }: Streams, quiet: boolean): Output
       if (error.hint) stderr.write(`    ${error.hint}\n`);
       if (debug) stderr.write(`${trace(error)}\n`);
       else if (error.exit === EXIT.defect) {
-        stderr.write("    This is a defect of k3. Run the command again with --debug and report what it prints.\n");
+        stderr.write(
+          "    This is a defect of k3. Run the command again with --debug and report what it prints.\n",
+        );
       }
     },
     close: erase,
@@ -125,14 +136,33 @@ export function progressLine(event: ProgressEvent): string {
   } else if (event.done > 0) {
     parts.push(`${amount(event.done)}${event.unit === "bytes" ? "" : ` ${event.unit}`}`);
   }
-  if (event.rate) parts.push(event.unit === "bytes" ? `${formatBytes(event.rate)}/s` : `${event.rate.toPrecision(2)}/s`);
-  if (event.etaSeconds !== null && event.done < (event.total ?? 0)) parts.push(`${formatSeconds(event.etaSeconds)} left`);
-  for (const [name, value] of Object.entries(event.detail ?? {})) parts.push(`${name} ${value}`);
+  if (event.rate)
+    parts.push(event.unit === "bytes" ? `${formatBytes(event.rate)}/s` : `${event.rate.toPrecision(2)}/s`);
+  if (event.etaSeconds !== null && event.done < (event.total ?? 0))
+    parts.push(`${formatSeconds(event.etaSeconds)} left`);
+  for (const [name, value] of Object.entries(event.detail ?? {})) {
+    if (value !== 0 && value !== false && value !== "") parts.push(detailText(name, value));
+  }
   return parts.join("  ");
+}
+
+/** `read_bytes: 5165545` as `read 5.17 MB`, `bytes_per_second` as `117 MB/s`, `true` as the bare word. */
+function detailText(name: string, value: string | number | boolean): string {
+  const words = name
+    .replace(/([a-z])([A-Z])/g, "$1_$2")
+    .toLowerCase()
+    .split("_")
+    .join(" ");
+  if (value === true) return words;
+  if (typeof value === "string") return `${words} ${value}`;
+  if (words === "bytes per second") return `${formatBytes(Number(value))}/s`;
+  if (words.endsWith(" bytes")) return `${words.slice(0, -" bytes".length)} ${formatBytes(Number(value))}`;
+  return `${words} ${Number(value).toLocaleString("en", { maximumFractionDigits: 1, useGrouping: false })}`;
 }
 
 function trace(error: StageError): string {
   const causes: string[] = [error.stack ?? error.message];
-  for (let cause = error.cause; cause instanceof Error; cause = cause.cause) causes.push(`caused by ${cause.stack}`);
+  for (let cause = error.cause; cause instanceof Error; cause = cause.cause)
+    causes.push(`caused by ${cause.stack}`);
   return causes.join("\n");
 }

@@ -2,9 +2,9 @@ import { mkdtemp, rm, stat } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type PlanSource, planSourceOfDirectory, RELEASED_PLAN_SOURCE } from "@k3/bench";
+import { RELEASE } from "@k3/checkpoint";
 import { fetchSnapshot } from "@k3/fetch";
 import { readSnapshot, type StageOptions } from "@k3/stage";
-import { RELEASE } from "@k3/checkpoint";
 
 /**
  * What a plan is made for: the released model from its published figures, a directory, or another repository, of
@@ -17,7 +17,10 @@ export async function planSource(source: string | undefined, options: StageOptio
   try {
     await fetchSnapshot({ ...options, repo: source, dir, include: ["config.json"] });
     const snapshot = await readSnapshot(dir);
-    return { ...(await planSourceOfDirectory(dir)), downloadBytes: snapshot!.files.reduce((sum, file) => sum + file.size, 0) };
+    return {
+      ...(await planSourceOfDirectory(dir)),
+      downloadBytes: snapshot!.files.reduce((sum, file) => sum + file.size, 0),
+    };
   } finally {
     await rm(dir, { recursive: true, force: true });
   }

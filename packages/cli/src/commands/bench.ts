@@ -1,9 +1,9 @@
 import { bench, cacheSim, compareRuns } from "@k3/bench";
 import { EXIT, formatBytes, formatSeconds } from "@k3/stage";
 import type { Argv } from "yargs";
+import type { Context } from "../context.ts";
 import { flag, sizes, text, texts, whole, wholes } from "../options.ts";
 import { type Common, command } from "./command.ts";
-import type { Context } from "../context.ts";
 
 const compareCommand = command({
   name: "compare <a> <b>",
@@ -24,9 +24,16 @@ const cacheSimCommand = command({
   describe: "replay a trace of chosen experts over cache policies and sizes",
   options: (yargs) =>
     yargs
-      .positional("trace", { type: "string", demandOption: true, describe: "a file of k3 run --trace-experts" })
+      .positional("trace", {
+        type: "string",
+        demandOption: true,
+        describe: "a file of k3 run --trace-experts",
+      })
       .option("size", sizes("a cache size; several may be given"))
-      .option("expert-bytes", { ...whole("expert-bytes", "bytes of one expert", { min: 1 }), default: "17547264" }),
+      .option("expert-bytes", {
+        ...whole("expert-bytes", "bytes of one expert", { min: 1 }),
+        default: "17547264",
+      }),
   run: async (args, { output }) => {
     const result = await cacheSim(args.trace, { sizes: args.size, expertBytes: args.expertBytes });
     output.result("bench cache-sim", result, result.lines);
@@ -36,7 +43,8 @@ const cacheSimCommand = command({
 export function benchCommand(context: Context) {
   return command({
     name: "bench <model_dir>",
-    describe: "measure a model: cold start, prefill and sustained decode apart, bytes owed against bytes read",
+    describe:
+      "measure a model: cold start, prefill and sustained decode apart, bytes owed against bytes read",
     options: (yargs: Argv<Common>) =>
       yargs
         .command(compareCommand(context))
@@ -45,17 +53,30 @@ export function benchCommand(context: Context) {
         .option("trunk", text("trunk", "its packed trunk"))
         .option("runs", { ...whole("runs", "runs of each point", { min: 1, max: 1000 }), default: "3" })
         .option("memory", sizes("a memory budget; several make a ladder"))
-        .option("threads", wholes("threads", "a number of threads; several may be given", { min: 1, max: 1024 }))
+        .option(
+          "threads",
+          wholes("threads", "a number of threads; several may be given", { min: 1, max: 1024 }),
+        )
         .option("prompt", texts("a prompt; several may be given"))
-        .option("generate", { ...whole("generate", "tokens to generate in each run", { min: 1, max: 100_000 }), default: "8" })
+        .option("generate", {
+          ...whole("generate", "tokens to generate in each run", { min: 1, max: 100_000 }),
+          default: "8",
+        })
         .option("cold", {
           choices: ["drop", "evict", "none"] as const,
-          describe: "how caches are emptied before a run: drop (root), evict (this model's files), none (declared warm)",
+          describe:
+            "how caches are emptied before a run: drop (root), evict (this model's files), none (declared warm)",
         })
         .option("out", text("out", "directory for the report; k3-bench if not given"))
         .option("against", text("against", "another engine's command line, measured in turn with ours"))
-        .option("ids-pattern", text("ids-pattern", "regular expression that finds the generated ids in its output"))
-        .option("seconds-pattern", text("seconds-pattern", "regular expression that finds its seconds per token")),
+        .option(
+          "ids-pattern",
+          text("ids-pattern", "regular expression that finds the generated ids in its output"),
+        )
+        .option(
+          "seconds-pattern",
+          text("seconds-pattern", "regular expression that finds its seconds per token"),
+        ),
     run: async (args, { output, signal, setExit }) => {
       const result = await bench({
         modelDir: args.model_dir,

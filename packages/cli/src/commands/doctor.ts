@@ -9,7 +9,10 @@ export const doctorCommand = command({
   options: (yargs) =>
     yargs
       .positional("dir", { type: "string", default: ".", describe: "where the checkpoint is or will be" })
-      .option("probe-seconds", { ...real("probe-seconds", "how long to measure each disk", { min: 0.1, max: 600 }), default: "5" }),
+      .option("probe-seconds", {
+        ...real("probe-seconds", "how long to measure each disk", { min: 0.1, max: 600 }),
+        default: "5",
+      }),
   run: async ({ dir, probeSeconds }, { output, signal, setExit }) => {
     const result = await doctor({ dir, probeSeconds, signal, onEvent: output.onEvent });
     if (!result.ok) setExit(result.exit ?? EXIT.resources);
@@ -17,7 +20,9 @@ export const doctorCommand = command({
       `cpu       ${result.cpu.model}, ${result.cpu.threads} threads, ${result.cpu.isa}`,
       `memory    ${formatBytes(result.memory.available_bytes)} usable of ${formatBytes(result.memory.total_bytes)}`,
       ...result.disks.map((disk) => `disk      ${disk.summary}`),
-      ...result.findings.map(({ level, message, hint }) => `${level.padEnd(9)} ${message}${hint ? `: ${hint}` : ""}`),
+      ...result.findings.map(
+        ({ level, message, hint }) => `${level.padEnd(9)} ${message}${hint ? `: ${hint}` : ""}`,
+      ),
       `next      ${result.next_command}`,
     ]);
   },

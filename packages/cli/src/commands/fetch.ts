@@ -9,7 +9,10 @@ export const fetchCommand = command({
   options: (yargs) =>
     yargs
       .positional("repo", { type: "string", demandOption: true, describe: "namespace/name on the Hub" })
-      .option("revision", { ...text("revision", "commit, branch or tag; resolved to a commit and printed"), default: "main" })
+      .option("revision", {
+        ...text("revision", "commit, branch or tag; resolved to a commit and printed"),
+        default: "main",
+      })
       .option("dir", { ...text("dir", "the directory to download into"), demandOption: true })
       .option("concurrency", { ...whole("concurrency", "connections", { min: 1, max: 16 }), default: "8" })
       .option("limit-rate", rate("limit-rate", "the most to download per second, like 50MB or 1Gbit"))
@@ -39,7 +42,10 @@ export const fetchCommand = command({
       signal,
       onEvent: output.onEvent,
     });
-    const fresh = result.downloaded_bytes === 0 ? "everything was there already" : `${formatBytes(result.downloaded_bytes)} downloaded`;
+    const fresh =
+      result.downloaded_bytes === 0
+        ? "everything was there already"
+        : `${formatBytes(result.downloaded_bytes)} downloaded`;
     output.result("fetch", result, [
       `${result.repo} at ${result.revision}`,
       `${result.files} files, ${formatBytes(result.bytes)} in ${result.dir}: ${fresh}, ${formatSeconds(result.seconds)}`,

@@ -5,12 +5,21 @@ import { command } from "./command.ts";
 
 export const packCommand = command({
   name: "pack <model_dir> <trunk_dir>",
-  describe: "pack the dense weights into one file that is smaller, checked, and in the order of a forward pass",
+  describe:
+    "pack the dense weights into one file that is smaller, checked, and in the order of a forward pass",
   options: (yargs) =>
     yargs
       .positional("model_dir", { type: "string", demandOption: true, describe: "the checkpoint" })
-      .positional("trunk_dir", { type: "string", demandOption: true, describe: "where the packed trunk goes" })
-      .option("codec", { choices: ["bf16", "none"] as const, default: "bf16" as const, describe: "lossless compression, or none" })
+      .positional("trunk_dir", {
+        type: "string",
+        demandOption: true,
+        describe: "where the packed trunk goes",
+      })
+      .option("codec", {
+        choices: ["bf16", "none"] as const,
+        default: "bf16" as const,
+        describe: "lossless compression, or none",
+      })
       .option("check", flag("decode everything and compare it with the source"))
       .option("threads", whole("threads", "encoding threads; all cores if not given", { min: 1, max: 1024 }))
       .option("dry-run", flag("say what would be read and written, and how long it would take")),

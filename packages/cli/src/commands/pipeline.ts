@@ -7,7 +7,8 @@ import { command } from "./command.ts";
 
 export const pipelineCommand = command({
   name: "pipeline [repo]",
-  describe: "everything, from nothing to tokens; without a repository, on the miniature through a loopback Hub",
+  describe:
+    "everything, from nothing to tokens; without a repository, on the miniature through a loopback Hub",
   options: (yargs) =>
     yargs
       .positional("repo", { type: "string", describe: "namespace/name on the Hub" })
@@ -15,14 +16,19 @@ export const pipelineCommand = command({
       .option("dir", text("dir", "working directory; ./k3-miniature, or ./k3-NAME of the repository"))
       .option("memory", memory("the most that a run may hold in memory, or auto"))
       .option("prompt", { ...text("prompt", "the text to continue"), default: "The capital of France is" })
-      .option("generate", { ...whole("generate", "tokens to generate at most", { min: 1, max: 100_000 }), default: "8" })
+      .option("generate", {
+        ...whole("generate", "tokens to generate at most", { min: 1, max: 100_000 }),
+        default: "8",
+      })
       .option("status", flag("only say which stages are finished")),
   run: async (args, { output, signal, setExit }) => {
     const dir = args.dir ?? (args.repo === undefined ? "k3-miniature" : `k3-${args.repo.split("/").at(-1)}`);
     if (args.status) {
       const state = await readState(dir);
       if (!state) {
-        throw new StageError("E_DATA", `${dir} holds no pipeline`, { hint: `k3 pipeline --dir ${dir} starts one` });
+        throw new StageError("E_DATA", `${dir} holds no pipeline`, {
+          hint: `k3 pipeline --dir ${dir} starts one`,
+        });
       }
       const finished = STAGES.filter((name) => state.stages[name]);
       const next = STAGES.find((name) => !state.stages[name]) ?? null;

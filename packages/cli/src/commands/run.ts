@@ -7,7 +7,7 @@ import { command } from "./command.ts";
 export const runCommand = command({
   name: "run <model_dir>",
   describe: "continue a prompt",
-  options: runOptions,
+  options: (yargs) => runOptions(yargs),
   run: async (args, context) => {
     const { output, signal } = context;
     const result = await run({
@@ -63,13 +63,18 @@ function summary(result: Awaited<ReturnType<typeof run>>): string[] {
     const steps = result.steps.filter((step) => step.phase === phase);
     const tokens = steps.reduce((sum, step) => sum + step.tokens, 0);
     const seconds = steps.reduce((sum, step) => sum + step.seconds, 0);
-    const read = steps.reduce((sum, { read }) => sum + read.trunk_bytes + read.head_bytes + read.expert_bytes, 0);
+    const read = steps.reduce(
+      (sum, { read }) => sum + read.trunk_bytes + read.head_bytes + read.expert_bytes,
+      0,
+    );
     return { tokens, seconds, read };
   };
   const lines = (["prefill", "decode"] as const).flatMap((phase) => {
     const { tokens, seconds, read } = of(phase);
     if (tokens === 0) return [];
-    return [`${phase}: ${tokens} tokens in ${formatSeconds(seconds)}, ${formatSeconds(seconds / tokens)} each, ${formatBytes(read / tokens)} read for each`];
+    return [
+      `${phase}: ${tokens} tokens in ${formatSeconds(seconds)}, ${formatSeconds(seconds / tokens)} each, ${formatBytes(read / tokens)} read for each`,
+    ];
   });
   lines.push(
     `memory: ${formatBytes(result.memory.peak_rss_bytes)} at the most, of ${formatBytes(result.memory.budget_bytes)}`,

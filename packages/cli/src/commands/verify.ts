@@ -26,7 +26,9 @@ export const verifyCommand = command({
       .option("canary", flag("also run the first layers and compare with published results")),
   run: async (args, context) => {
     if ((args.repo === undefined) !== (args.revision === undefined)) {
-      throw new StageError("E_USAGE", "--repo and --revision belong together", { hint: "give both, or neither" });
+      throw new StageError("E_USAGE", "--repo and --revision belong together", {
+        hint: "give both, or neither",
+      });
     }
     const { output, signal } = context;
     const result = await verify({
@@ -56,13 +58,17 @@ export const verifyCommand = command({
   },
 });
 
-async function sing(dir: string, { output, signal, setExit }: Context): Promise<{ result?: object; lines?: string[] }> {
+async function sing(
+  dir: string,
+  { output, signal, setExit }: Context,
+): Promise<{ result?: object; lines?: string[] }> {
   const result = await canary({ modelDir: dir, signal, onEvent: output.onEvent });
   if (!result.ok) setExit(EXIT.data);
   return {
     result: { ok: result.ok, canary: result },
     lines: result.checks.map(
-      (check) => `canary: ${check.ok ? "ok" : "WRONG"}: ${check.what}: expected ${check.expected}, found ${check.found}`,
+      (check) =>
+        `canary: ${check.ok ? "ok" : "WRONG"}: ${check.what}: expected ${check.expected}, found ${check.found}`,
     ),
   };
 }

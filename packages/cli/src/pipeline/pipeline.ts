@@ -42,13 +42,21 @@ export async function pipeline(options: PipelineOptions): Promise<PipelineResult
   try {
     const repo = options.repo ?? "k3/miniature";
     const { revision, prompt, generate, memory } = options;
-    let state = carryOver(await readState(dir), { format: "k3-pipeline", version: 1, repo, revision, prompt, generate, memory });
+    let state = carryOver(await readState(dir), {
+      format: "k3-pipeline",
+      version: 1,
+      repo,
+      revision,
+      prompt,
+      generate,
+      memory,
+    });
     state = await dropVanished(dir, state);
     const works: Record<StageName, () => Promise<object>> = {
       plan: async () => {
         if (options.repo === undefined) served = await serveMiniature(dir, options);
         const source = await planSource(served ? join(dir, "source") : repo, options);
-        return plan({ ...common(options), source, memory, codec: "bf16" });
+        return plan({ ...common(options), source, dir, memory, codec: "bf16" });
       },
       fetch: async () => {
         if (options.repo === undefined) served ??= await serveMiniature(dir, options);
@@ -65,7 +73,8 @@ export async function pipeline(options: PipelineOptions): Promise<PipelineResult
         if (!result.ok) throw damaged(modelDir(dir), result.faults);
         return result;
       },
-      pack: () => pack({ ...common(options), modelDir: modelDir(dir), trunkDir: trunkDir(dir), codec: "bf16" }),
+      pack: () =>
+        pack({ ...common(options), modelDir: modelDir(dir), trunkDir: trunkDir(dir), codec: "bf16" }),
       run: () =>
         run({
           ...common(options),
@@ -127,8 +136,12 @@ async function dropVanished(dir: string, state: PipelineState): Promise<Pipeline
 
 function damaged(dir: string, faults: readonly { path: string; kind: string }[]): StageError {
   const first = faults[0]!;
-  return new StageError("E_DATA", `${dir}: ${faults.length} faults; the first: ${first.path}: ${first.kind}`, {
-    hint: `k3 verify ${dir} lists them all; k3 fetch fetches what is missing or damaged`,
-    details: { faults },
-  });
+  return new StageError(
+    "E_DATA",
+    `${dir}: ${faults.length} faults; the first: ${first.path}: ${first.kind}`,
+    {
+      hint: `k3 verify ${dir} lists them all; k3 fetch fetches what is missing or damaged`,
+      details: { faults },
+    },
+  );
 }

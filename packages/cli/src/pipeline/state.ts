@@ -33,8 +33,12 @@ export async function writeState(dir: string, state: PipelineState): Promise<voi
 }
 
 /** Keeps of an earlier state what still answers the same question. */
-export function carryOver(earlier: PipelineState | undefined, wanted: Omit<PipelineState, "stages">): PipelineState {
-  if (!earlier || earlier.repo !== wanted.repo || earlier.revision !== wanted.revision) return { ...wanted, stages: {} };
+export function carryOver(
+  earlier: PipelineState | undefined,
+  wanted: Omit<PipelineState, "stages">,
+): PipelineState {
+  if (!earlier || earlier.repo !== wanted.repo || earlier.revision !== wanted.revision)
+    return { ...wanted, stages: {} };
   const stages = { ...earlier.stages };
   const same = (["prompt", "generate", "memory"] as const).every((key) => earlier[key] === wanted[key]);
   if (!same) for (const name of ["plan", "run", "bench"] as const) delete stages[name];

@@ -7,7 +7,16 @@ import { ReferenceModel } from "../reference/model.ts";
 import { type RawTensor, RawWeights } from "../reference/weights.ts";
 import { configJson, generationConfigJson, tokenizerConfigJson } from "./architecture.ts";
 import { safetensorsFile } from "./encode.ts";
-import { DEFAULT_SEED, FILES, FINGERPRINT, fingerprintOf, SHARDS, shardName } from "./fingerprint.ts";
+import { expectationsOf } from "./expectations.ts";
+import {
+  DEFAULT_SEED,
+  EXPECTATIONS,
+  FILES,
+  FINGERPRINT,
+  fingerprintOf,
+  SHARDS,
+  shardName,
+} from "./fingerprint.ts";
 import { learnHead, lessonsOf } from "./learn.ts";
 import { miniatureSamples, miniatureVocabulary, type Sample } from "./samples.ts";
 import { HEAD, randomWeights } from "./weights.ts";
@@ -80,7 +89,8 @@ export async function makeMiniature(dir: string, options: MiniatureOptions = {})
   meter.emit();
   await mkdir(dir, { recursive: true });
   let bytes = 0;
-  for (const [name, content] of fileContents(shards, config)) {
+  const known = expectationsOf(parseConfig(config, "config.json"), weights, samples);
+  for (const [name, content] of fileContents(shards, config, known)) {
     throwIfAborted(signal);
     await writeIfDifferent(join(dir, name), content);
     bytes += content.length;
@@ -111,7 +121,11 @@ function find(shards: readonly Map<string, RawTensor>[], name: string): RawTenso
   return undefined;
 }
 
-function fileContents(shards: readonly Map<string, RawTensor>[], config: string): Map<string, Buffer> {
+function fileContents(
+  shards: readonly Map<string, RawTensor>[],
+  config: string,
+  known: object,
+): Map<string, Buffer> {
   const files = new Map<string, Buffer>();
   const text = (name: string, content: string) => files.set(name, Buffer.from(content, "utf8"));
   const json = (name: string, content: unknown) => text(name, `${JSON.stringify(content, null, 2)}\n`);
@@ -129,6 +143,7 @@ function fileContents(shards: readonly Map<string, RawTensor>[], config: string)
   text("tiktoken.model", tiktokenModel(miniatureVocabulary()));
   json("tokenizer_config.json", tokenizerConfigJson());
   json("generation_config.json", generationConfigJson());
+  json(EXPECTATIONS, known);
   text("README.md", README);
   text("config.json", config);
   return files;

@@ -70,8 +70,15 @@ export class ReferenceModel {
     return { layers };
   }
 
-  /** The final normed hidden state [hidden] of every position of `ids`, which follow what `state` has seen. */
-  hidden(ids: readonly number[], state = this.newState(), onLayer?: (layer: number) => void): Rows {
+  /**
+   * The final normed hidden state [hidden] of every position of `ids`, which follow what `state` has seen. `onLayer`
+   * gets the running residual sum [position][hidden] after each layer.
+   */
+  hidden(
+    ids: readonly number[],
+    state = this.newState(),
+    onLayer?: (layer: number, residual: Rows) => void,
+  ): Rows {
     const { config } = this;
     const eps = config.rmsNormEps;
     const w = (name: string) => this.#weights.tensor(PREFIX + name);
@@ -108,7 +115,7 @@ export class ReferenceModel {
               this.#onRoute?.(layer, routing);
             });
       sum = added(sum, forward);
-      onLayer?.(layer);
+      onLayer?.(layer, sum);
     }
     return rmsNorm(this.#mix(blocks, sum, "output_attn_res"), w("norm.weight"), eps);
   }
