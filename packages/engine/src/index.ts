@@ -17,4 +17,5 @@ export {
   Session,
   type Snapshot,
 } from "./session.ts";
+export * from "./conversation/index.ts";
 export * from "./text/index.ts";
