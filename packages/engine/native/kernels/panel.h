@@ -9,13 +9,16 @@
 namespace k3 {
 namespace {
 
-constexpr size_t kPanelColumns = 1024;
+constexpr size_t kPanelColumns = 512;
 constexpr size_t kPanelRows = 12;
 constexpr size_t kPanelTokens = 32;
+// Floats between the lanes of one row of the panel and the next: a little more than they are, or all rows
+// would fall on the same sets of the first-level cache.
+constexpr size_t kLanesRow = kPanelTokens * kLanes + 32;
 static_assert(kPanelRows % kTileRows == 0);
 
 // `steps` terms of one vector of lanes, for a tile of kRows rows and kTokens tokens. The panel's rows are
-// `steps_held` vectors apart. Sums start from what `lanes` holds, which is [row][kPanelTokens][kLanes].
+// `steps_held` vectors apart. Sums start from what `lanes` holds, which is [row][kLanesRow].
 template <size_t kRows, size_t kTokens>
 void tile(const float* panel, size_t steps_held, const float* x, size_t x_stride, size_t steps,
           float* lanes) {
@@ -23,7 +26,7 @@ void tile(const float* panel, size_t steps_held, const float* x, size_t x_stride
 #pragma GCC unroll 8
   for (size_t r = 0; r < kRows; r++)
 #pragma GCC unroll 8
-    for (size_t t = 0; t < kTokens; t++) sum[r][t] = load(lanes + (r * kPanelTokens + t) * kLanes);
+    for (size_t t = 0; t < kTokens; t++) sum[r][t] = load(lanes + r * kLanesRow + t * kLanes);
   for (size_t s = 0; s < steps; s++) {
     F weight[kRows];
 #pragma GCC unroll 8
@@ -38,7 +41,7 @@ void tile(const float* panel, size_t steps_held, const float* x, size_t x_stride
 #pragma GCC unroll 8
   for (size_t r = 0; r < kRows; r++)
 #pragma GCC unroll 8
-    for (size_t t = 0; t < kTokens; t++) store(lanes + (r * kPanelTokens + t) * kLanes, sum[r][t]);
+    for (size_t t = 0; t < kTokens; t++) store(lanes + r * kLanesRow + t * kLanes, sum[r][t]);
 }
 
 using Tile = void (*)(const float*, size_t, const float*, size_t, size_t, float*);
@@ -91,18 +94,18 @@ inline void fill_panel(const Weights& weights, size_t first, size_t rows, size_t
 inline void multiply_panel(const float* panel, size_t rows, const float* x, size_t x_stride, size_t tokens,
                            size_t steps, float* lanes) {
   const size_t tiles = (tokens + kTileTokens - 1) / kTileTokens;
-  for (size_t r = 0; r < rows; r += kTileRows) {
-    const size_t tile_rows = rows - r < kTileRows ? rows - r : kTileRows;
+  size_t t = 0;
+  for (size_t left = tiles; left; left--) {
+    const size_t n = (tokens - t + left - 1) / left;  // tiles as even as possible
     for (size_t i = 0; i < kParts; i++) {
-      const float* weights = panel + i * kPanelPart + r * kPanelSteps * kWidth;
-      size_t t = 0;
-      for (size_t left = tiles; left; left--) {
-        const size_t n = (tokens - t + left - 1) / left;  // tiles as even as possible
-        tile_for(tile_rows, n)(weights, kPanelSteps, x + t * x_stride + i * kWidth, x_stride, steps,
-                               lanes + (r * kPanelTokens + t) * kLanes + i * kWidth);
-        t += n;
+      for (size_t r = 0; r < rows; r += kTileRows) {
+        const size_t tile_rows = rows - r < kTileRows ? rows - r : kTileRows;
+        tile_for(tile_rows, n)(panel + i * kPanelPart + r * kPanelSteps * kWidth, kPanelSteps,
+                               x + t * x_stride + i * kWidth, x_stride, steps,
+                               lanes + r * kLanesRow + t * kLanes + i * kWidth);
       }
     }
+    t += n;
   }
 }
 
@@ -110,7 +113,7 @@ template <class Weights>
 void multiply_tokens(const Weights& weights, size_t rows, const float* x, size_t x_stride, size_t tokens,
                      float* y, size_t y_stride) {
   alignas(64) float panel[kParts * kPanelPart];
-  alignas(64) float lanes[kPanelRows * kPanelTokens * kLanes];
+  alignas(64) float lanes[kPanelRows * kLanesRow];
   float x_tail[kPanelTokens * kLanes];
   constexpr size_t kChunk = kPanelColumns / kLanes;
   const size_t groups = weights.cols / kLanes;
@@ -125,7 +128,7 @@ void multiply_tokens(const Weights& weights, size_t rows, const float* x, size_t
     }
     for (size_t r = 0; r < rows; r += kPanelRows) {
       const size_t n = rows - r < kPanelRows ? rows - r : kPanelRows;
-      std::memset(lanes, 0, n * kPanelTokens * kLanes * sizeof(float));
+      std::memset(lanes, 0, n * kLanesRow * sizeof(float));
       size_t g = 0;
       do {
         const size_t chunk = groups - g < kChunk ? groups - g : kChunk;
@@ -139,7 +142,7 @@ void multiply_tokens(const Weights& weights, size_t rows, const float* x, size_t
       for (size_t i = 0; i < now; i++) {
         for (size_t j = 0; j < n; j++) {
           F part[kParts];
-          load_lanes(lanes + (j * kPanelTokens + i) * kLanes, part);
+          load_lanes(lanes + j * kLanesRow + i * kLanes, part);
           y[(t + i) * y_stride + r + j] = sum_lanes(part);
         }
       }
