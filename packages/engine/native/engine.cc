@@ -28,7 +28,7 @@ Engine::~Engine() { close(); }
 
 Error Engine::open() {
   files_ = std::make_unique<FileReader>();
-  if (Error error = files_->open(options_.files, options_.direct)) return error;
+  if (Error error = files_->open(options_.files, options_.direct, options_.pace)) return error;
   pool_ = std::make_unique<ThreadPool>(options_.threads);
   stream_ = std::make_unique<BlockStream>(weights_, *files_, step);
   if (Error error = stream_->open(options_.stream)) return error;

@@ -20,6 +20,7 @@ struct EngineOptions {
   uint32_t threads = 1;
   uint32_t chunk = 1;
   bool direct = true;
+  FileReader::Pace pace = FileReader::Pace::measured;
   const Kernels* kernels = nullptr;
 };
 

@@ -36,7 +36,9 @@ FileReader::~FileReader() {
   }
 }
 
-Error FileReader::open(const std::vector<FileSpec>& specs, bool direct) {
+Error FileReader::open(const std::vector<FileSpec>& specs, bool direct, Pace pace) {
+  pace_ = pace;
+  fast_.store(pace == Pace::fast, std::memory_order_relaxed);
   files_.reserve(specs.size());
   for (const FileSpec& spec : specs) {
     File& file = files_.emplace_back();
@@ -144,7 +146,7 @@ std::string FileReader::what_changed(const File& file) const {
 }
 
 void FileReader::note_rate(size_t bytes, int64_t ns) {
-  if (bytes < kRatedRead) return;
+  if (bytes < kRatedRead || pace_ != Pace::measured) return;
   const float sample = static_cast<float>(bytes) / static_cast<float>(ns > 0 ? ns : 1) * 1e9f;
   const float rate = rate_.load(std::memory_order_relaxed);
   const float smoothed = rate == 0 ? sample : 0.95f * rate + 0.05f * std::min(sample, 2 * kFastAbove);

@@ -24,8 +24,11 @@ class FileReader {
   FileReader(const FileReader&) = delete;
   FileReader& operator=(const FileReader&) = delete;
 
+  // How fast() answers: as measured, or always the same (for experiments and tests).
+  enum class Pace : uint8_t { measured = 0, slow = 1, fast = 2 };
+
   // Opens all; E_DATA when a file is gone or has another size than recorded.
-  Error open(const std::vector<FileSpec>& specs, bool direct);
+  Error open(const std::vector<FileSpec>& specs, bool direct, Pace pace = Pace::measured);
 
   // The buffer that read() needs for any `bytes` at any offset: whole pages around them.
   static constexpr size_t buffer_bytes(size_t bytes) { return round_up(bytes, kPage) + kPage; }
@@ -63,6 +66,7 @@ class FileReader {
   void note_rate(size_t bytes, int64_t ns);
 
   std::vector<File> files_;
+  Pace pace_ = Pace::measured;
   std::atomic<bool> fast_{false};
   std::atomic<float> rate_{0};  // bytes per second of one read, smoothed
   std::atomic<uint32_t> buffered_{0};

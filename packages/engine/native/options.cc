@@ -202,6 +202,9 @@ Error read_options(const Napi::Object& object, EngineOptions* options) {
   f.number("expertsCached", &options->store.cached, 1 << 24);
   f.number("expertsInFlight", &options->store.in_flight, 1 << 16);
   f.flag("direct", &options->direct);
+  uint32_t pace = 0;
+  f.number("pace", &pace, 2);
+  options->pace = static_cast<FileReader::Pace>(pace);
   f.array<uint8_t>("pinned", napi_uint8_array, &options->stream.pinned);
   const Napi::Value isa = object.Get("isa");
   const std::string name = isa.IsString() ? isa.As<Napi::String>().Utf8Value() : "";

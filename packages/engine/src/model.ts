@@ -35,6 +35,23 @@ export interface ModelOptions extends StageOptions {
   sessions?: number | undefined;
   /** "scalar", "avx2" or "avx512" instead of the best there is; also by the environment variable K3_ISA. */
   isa?: string | undefined;
+  /** For experiments and tests; nothing here changes the answer. */
+  tuning?: Tuning | undefined;
+}
+
+export interface Tuning {
+  /** Size of the blocks that weights are read in when there is no packed trunk, default 1 MiB. */
+  blockBytes?: number | undefined;
+  /** Blocks in the ring of reads ahead, default 48 or what the budget allows. */
+  ringBlocks?: number | undefined;
+  /** Threads that read the trunk ahead, and the experts, default 8 each. */
+  readers?: number | undefined;
+  /** false: buffered reads even where O_DIRECT works. */
+  direct?: boolean | undefined;
+  /** "disk": always read ahead. "memory": workers always read for themselves. Default: as measured. */
+  pace?: "disk" | "memory" | undefined;
+  /** Experts that stay in memory, instead of the solved number. */
+  expertsCached?: number | undefined;
 }
 
 /** What one pass over a chunk of tokens read and did. Bytes are payload bytes from the device, not cache hits. */
@@ -52,6 +69,8 @@ export interface Pass extends NativePass {
   stats: PassStats;
 }
 
+/** Reads in flight of each kind: what it takes to keep a disk busy that answers within a millisecond. */
+const READERS = 8;
 const POLL_MS = 200;
 const MOST_THREADS = 1024;
 const MOST_CHUNK = 4096;
@@ -115,13 +134,14 @@ export class Model {
     throwIfAborted(signal);
     const trunk = trunkDir === undefined ? undefined : await openTrunk(trunkDir);
     const { config, layers, revision, configSha256 } = checkpoint;
-    const tables = buildTables(checkpoint, trunk);
+    const tuning = options.tuning ?? {};
+    const tables = buildTables(checkpoint, trunk, tuning.blockBytes);
     const storedBytes = storedBytesOf(tables);
     throwIfAborted(signal);
 
     const budgetBytes = requireBudget(options.memory ?? "auto");
     const plan = planMemory({
-      ...{ budgetBytes, storedBytes, threads, contextTokens, sessions, chunk },
+      ...{ budgetBytes, storedBytes, threads, contextTokens, sessions, chunk, tuning },
       baselineBytes: residentBytes().now,
       sizes: addon.measure(tables),
       vocab: config.vocabSize,
@@ -135,13 +155,14 @@ export class Model {
         new addon.NativeEngine(tables, {
           threads,
           chunk: plan.chunk,
-          trunkReaders: Math.min(8, plan.ringBlocks),
+          trunkReaders: Math.min(tuning.readers ?? READERS, plan.ringBlocks),
           ringSlots: plan.ringBlocks,
-          expertReaders: 8,
+          expertReaders: tuning.readers ?? READERS,
           expertsCached: plan.expertsCached,
           expertsInFlight: Math.max(1, plan.expertsInFlight),
           pinned: plan.pinned,
-          direct: true,
+          direct: tuning.direct ?? true,
+          pace: tuning.pace === undefined ? 0 : tuning.pace === "disk" ? 1 : 2,
           isa,
         }),
     );

@@ -73,6 +73,8 @@ export interface NativeOptions {
   /** One byte per block: 1 keeps it in memory once it has been read. */
   pinned: Uint8Array;
   direct: boolean;
+  /** How reads are taken to be: 0 as measured, 1 as slow as a disk, 2 as fast as memory. */
+  pace: number;
   /** "scalar", "avx2", "avx512"; empty for the best. */
   isa: string;
 }

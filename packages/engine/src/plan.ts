@@ -21,6 +21,8 @@ export interface PlanInput {
   experts: number;
   expertsPerToken: number;
   expertBytes: number;
+  /** What is given instead of solved. */
+  tuning?: { ringBlocks?: number | undefined; expertsCached?: number | undefined };
 }
 
 /** How a memory budget is spent. All in bytes unless the name says otherwise; `parts` sum up to `plannedBytes`. */
@@ -82,7 +84,11 @@ export function planMemory(input: PlanInput): MemoryPlan {
     );
   }
   const rest = budgetBytes - form.bytes;
-  const split = solveSplit(input, rest);
+  const given = input.tuning?.expertsCached;
+  const split =
+    given === undefined
+      ? solveSplit(input, rest)
+      : { expertsCached: Math.min(given, Math.floor(rest / Math.max(1, sizes.expertSlot))) };
   const pinned = spread(sizes.blockBytes, rest - split.expertsCached * sizes.expertSlot);
   let pinnedTrunk = 0;
   let pinnedBytes = 0;
@@ -128,9 +134,10 @@ function* workingForms(input: PlanInput): Generator<WorkingForm> {
   const chunks: number[] = [];
   for (let chunk = input.chunk; chunk > 1; chunk = Math.ceil(chunk / 2)) chunks.push(chunk);
   chunks.push(1);
-  const comfortable = [RING_BLOCKS[0]!, IN_FLIGHT[0]!] as const;
+  const rings = input.tuning?.ringBlocks === undefined ? RING_BLOCKS : [input.tuning.ringBlocks];
+  const comfortable = [rings[0]!, IN_FLIGHT[0]!] as const;
   for (const chunk of chunks.slice(0, 3)) yield workingForm(input, chunk, ...comfortable);
-  for (const [step, ringBlocks] of RING_BLOCKS.entries()) {
+  for (const [step, ringBlocks] of rings.entries()) {
     for (const chunk of chunks)
       yield workingForm(input, chunk, ringBlocks, IN_FLIGHT[Math.min(step, IN_FLIGHT.length - 1)]!);
   }

@@ -18,11 +18,11 @@ import { LAYER_ROLES, NO_TENSOR, roleOf } from "./tensor-roles.ts";
  *
  * Throws E_DATA (exit 3) when the trunk was packed from another checkpoint, naming what differs.
  */
-export function buildTables(checkpoint: Checkpoint, trunk?: Trunk): NativeModel {
+export function buildTables(checkpoint: Checkpoint, trunk?: Trunk, blockBytes?: number): NativeModel {
   const files = checkpoint.shards.map(({ file, size }) => ({ path: join(checkpoint.dir, file), size }));
   const { experts, embed, layers } = checkpoint;
   const used = new Set([embed.shard, ...checkpoint.dense.map(({ shard }) => shard), ...experts.shards]);
-  const dense = trunk ? fromTrunk(checkpoint, trunk, files.length, used) : fromShards(checkpoint);
+  const dense = trunk ? fromTrunk(checkpoint, trunk, files.length, used) : fromShards(checkpoint, blockBytes);
   if (trunk) files.push({ path: trunk.dataPath, size: trunk.manifest.data.bytes });
   const renumber = dropUnused(files, used, trunk !== undefined);
   for (let p = 0; p < dense.pieces.length; p += 3) dense.pieces[p] = renumber[dense.pieces[p]!]!;
@@ -35,7 +35,7 @@ export function buildTables(checkpoint: Checkpoint, trunk?: Trunk): NativeModel 
       format: { mxfp4: 0, BF16: 1, F32: 2 }[experts.format],
       layers: experts.layers.length,
       experts: experts.layers.length > 0 ? experts.experts : 0,
-      partBytes: Float64Array.from(experts.partBytes),
+      partBytes: Float64Array.from(experts.layers.length > 0 ? experts.partBytes : []),
       offsets: experts.offsets,
       files: experts.shards.map((shard) => renumber[shard]!),
     },
@@ -48,9 +48,9 @@ interface DenseTables
   names: { name: string; layer: number | null }[];
 }
 
-function fromShards(checkpoint: Checkpoint): DenseTables {
+function fromShards(checkpoint: Checkpoint, blockBytes: number | undefined): DenseTables {
   const { dense, layers } = checkpoint;
-  const layout = layoutBlocks(dense);
+  const layout = layoutBlocks(dense, blockBytes === undefined ? {} : { blockBytes });
   const pieces: number[] = [];
   const offsets: number[] = [];
   const blocks = new Uint32Array(layout.blocks * 8);
