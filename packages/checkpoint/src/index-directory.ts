@@ -50,18 +50,23 @@ export async function indexDirectory(
     onEvent: options.onEvent,
   });
   const reader = new ShardReader();
+  /** Files of whose tensors nothing, or not all, is known. */
+  const unread = new Set<string>();
   for (const file of files) {
     throwIfAborted(options.signal);
     const { shard, faults } = await reader.read(dir, file);
     for (const fault of faults) collector.add({ path: file, ...fault });
+    if (!shard || faults.some(({ kind }) => kind === "header-syntax")) unread.add(file);
     if (shard) map.add(shard, reader.table, collector);
     meter.add(1);
   }
   meter.emit();
   await checkDecayTails(dir, map, layers, collector);
-  const before = collector.faults.length;
-  if (files.length > 0) reportMissing(map, implied, layers, collector);
-  const complete = collector.faults.length === before;
+  const missing = new FaultCollector();
+  if (files.length > 0) reportMissing(map, implied, layers, missing);
+  const complete = missing.faults.length === 0;
+  // That a file which could not be read lacks tensors is no fault of its own.
+  for (const fault of missing.faults) if (!unread.has(fault.path)) collector.add(fault);
   const faults =
     layers < config.layers && complete ? collector.faults.filter(wantedOnly(map, layers)) : collector.faults;
   return { inventory: implied, map, layers, faults };

@@ -422,6 +422,13 @@ describe("files that are no weights are called by their name", () => {
       expect.objectContaining({ path: shardName(6), kind, found: expect.stringMatching(found) }),
     ]);
   });
+  test("and that such a file lacks its tensors is not reported once more", async () => {
+    const dir = await writeCheckpoint();
+    await writeFile(join(dir, shardName(3)), LFS);
+    expect(short(await faultsOf(dir))).toEqual([["lfs-pointer", shardName(3), undefined]]);
+    await expect(openCheckpoint(dir, { layers: 3 })).rejects.toMatchObject({ code: "E_DATA" });
+    await expect(openCheckpoint(dir, { layers: 2 })).resolves.toMatchObject({ layers: 2 });
+  });
   test("a header length above 100 MB, in a file that is large enough: nothing is allocated for it", async () => {
     const dir = await writeCheckpoint();
     const handle = await open(join(dir, shardName(6)), "w");

@@ -41,7 +41,7 @@ export function guardedFetch(options: GuardOptions): { fetch: typeof fetch; clos
     if (seen.add(url.href).size > MAX_REQUESTS) throw new StageError("E_HUB", "the listing does not end");
     return ask(url, agent, token, options, signal);
   };
-  return { fetch: guarded as typeof fetch, close: () => agent.close() };
+  return { fetch: guarded as typeof fetch, close: () => agent.destroy() };
 }
 
 const proxied = () =>

@@ -1,4 +1,4 @@
-import { HubApiError, listFiles } from "@huggingface/hub";
+import { HubApiError, listFiles, modelInfo } from "@huggingface/hub";
 import { type SnapshotFile, StageError, type StageOptions } from "@k3/stage";
 import { z } from "zod";
 import { guardedFetch } from "./guarded-fetch.ts";
@@ -32,7 +32,9 @@ export async function listCommit(
   const token = await accessToken(options.token, process.env);
   const guard = guardedFetch({ endpoint, token, signal: options.signal, onEvent: options.onEvent });
   const files: SnapshotFile[] = [];
+  let paths: readonly string[];
   try {
+    paths = await pathsOf(repo, revision, { hubUrl: endpoint, fetch: guard.fetch });
     const entries = listFiles({
       repo: { type: "model", name: repo },
       revision,
@@ -54,7 +56,12 @@ export async function listCommit(
       files.push(lfs ? { path, size: lfs.size, sha256: lfs.oid } : { path, size, gitSha1: oid });
     }
   } catch (error) {
-    if (error instanceof HubApiError || error instanceof SyntaxError || error instanceof TypeError) {
+    if (
+      error instanceof HubApiError ||
+      error instanceof SyntaxError ||
+      error instanceof TypeError ||
+      error instanceof z.ZodError
+    ) {
       throw new StageError("E_HUB", `the Hub's answer cannot be used: ${error.message}`, { cause: error });
     }
     throw error;
@@ -62,7 +69,36 @@ export async function listCommit(
     await guard.close();
   }
   if (files.length === 0) throw new StageError("E_HUB", `the listing of ${repo} at ${revision} is empty`);
+  const listed = new Set(files.map(({ path }) => path));
+  const lost = paths.filter((path) => !listed.has(path));
+  if (lost.length > 0) {
+    throw new StageError(
+      "E_HUB",
+      `the listing of ${repo} is incomplete: ${lost.length} files of the commit are not in it, such as ${lost[0]}`,
+      { hint: "try again; if it stays so, the mirror is broken: use another --endpoint" },
+    );
+  }
   return files;
+}
+
+/** The paths that the Hub counts to the commit, by another route than the listing, which can end too early unnoticed. */
+async function pathsOf(
+  repo: string,
+  revision: string,
+  hub: { hubUrl: string; fetch: typeof fetch },
+): Promise<string[]> {
+  const info: unknown = await modelInfo({
+    name: repo,
+    revision,
+    additionalFields: ["sha", "filePaths"],
+    ...hub,
+  });
+  const { sha, filePaths } = z
+    .looseObject({ sha: z.string(), filePaths: z.array(z.string()).optional() })
+    .parse(info);
+  if (sha !== revision)
+    throw new StageError("E_HUB", `the Hub answers commit ${sha} when asked for ${revision}`);
+  return filePaths ?? [];
 }
 
 function normalised(text: string): string {
