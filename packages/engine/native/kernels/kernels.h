@@ -1,24 +1,24 @@
-// The arithmetic of the engine, one table of functions per instruction set.
+// The arithmetic of the engine, one table of functions per instruction set. Every table gives the same bits.
+// The rules that make it so:
 //
-// Every implementation gives the same bits. The rules that make it so:
+// 1. float32, round to nearest even, subnormals kept; no contraction by the compiler, fused multiply-add only
+// where written, and then in every table.
 //
-//  * float32, round to nearest even, subnormals kept; no contraction by the compiler, fused multiply-add only
-//  where
-//    written, and then in every path.
-//  * A dot product of n terms has 32 lanes. Lane l accumulates, in ascending order of i, the terms i with i %
-//  32 == l,
-//    each by one fma onto the lane, starting from +0. The operands are taken as padded with +0 to a multiple
-//    of 32, and the padding is multiplied like any other term. The lanes are then summed by halving: lane l
-//    += lane l + 16 for l < 16, then 8, 4, 2, 1.
-//  * MXFP4 rows are taken in groups of 32 columns. Within a group, column 2j is lane j and column 2j + 1 is
-//  lane
-//    16 + j (the order in which the nibbles of 16 packed bytes come apart). Each weight is E2M1 * 2^(scale -
-//    127), exact in float32 (scale 0 included; 253 and 254 overflow to infinity where 6 * 2^126 would; 255
-//    makes NaN of all 32 and is refused before it comes here), and enters by one fma.
-//  * exp, sigmoid, tanh and everything built on them are ours: libm differs between machines. Against the
-//  true value:
-//    exp within 1 ulp, sigmoid and tanh within 3.
-//  * Where one path gives NaN, all do; its sign and payload are not promised.
+// 2. A dot product of n terms has 32 lanes. Lane l accumulates, in ascending order of i, the terms i with
+// i % 32 == l, each by one fma onto the lane, starting from +0. The operands are taken as padded with +0 to a
+// multiple of 32, and the padding is multiplied like any other term. The lanes are then summed by halving:
+// lane l += lane l + 16 for l < 16, then 8, 4, 2, 1.
+//
+// 3. MXFP4 rows are taken in groups of 32 columns. Within a group, column 2j is lane j and column 2j + 1 is
+// lane 16 + j (the order in which the nibbles of 16 packed bytes come apart). Each weight is
+// E2M1 * 2^(scale - 127) and enters by one fma. It is exact in float32, scales 0 and 1 included; with scales
+// 253 and 254, which no checkpoint has, weights of 2^128 and more are infinite. Scale 255 makes NaN of the
+// group, and is refused before it comes here.
+//
+// 4. exp, sigmoid, tanh and everything built on them are ours: libm differs between machines. Against the
+// true value: exp within 1 ulp, sigmoid and tanh within 3. silu of minus infinity is NaN.
+//
+// 5. Where one table gives NaN, all do; its sign and payload are not promised.
 //
 // Pointers need the alignment of their element type only, weights (w, packed) none. Nothing allocates; a call
 // uses up to 128 KiB of stack. Unless said otherwise an output may not overlap an input.

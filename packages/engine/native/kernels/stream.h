@@ -1,10 +1,12 @@
 // Products with one token or a few: the weights are read once, so memory is the limit, and the sums stay in
-// registers. Included after weight_rows.h, and after the including file has defined split_group and
-//   kStreamRows       rows that go side by side with one token: they share the loads of x, and enough
-//   independent
-//                     sums are in flight
-//   kShareRows        the same with several tokens, kShareTokens of which share an unpacked weight
-//   kFewTokens        the most tokens that are multiplied in this way
+// registers. Included after the including file has defined split_group and these:
+//
+// kStreamRows: rows that go side by side with one token. They share the loads of x, and enough independent
+// sums are in flight.
+//
+// kShareRows, kShareTokens: rows and tokens that share an unpacked weight, when there are several tokens.
+//
+// kFewTokens: the most tokens that are multiplied in this way.
 #pragma once
 
 #include "weight_rows.h"
@@ -12,8 +14,8 @@
 namespace k3 {
 namespace {
 
-// How far ahead of the rows at work memory is asked for, in bytes. Left to itself the processor follows
-// several rows at once badly: this doubles the rate. It must be more than the rows at work hold.
+// How far ahead of whole rows memory is asked for, in bytes, at least; never less than the rows at work hold.
+// Left to itself the processor follows several rows at once badly: this doubles the rate.
 constexpr size_t kAhead = 86016;
 
 // Columns of x that are reordered at a time (32 KiB of stack), and rows whose lanes wait meanwhile.
@@ -27,7 +29,12 @@ template <class Weights>
 inline void stream_rows(const Weights& weights, size_t first, size_t last, size_t first_group, size_t groups,
                         const float* x, const float* x_tail, float* waiting, bool starts, bool ends,
                         float* y) {
-  constexpr size_t kStep = kStreamRows * Weights::kGroupBytes;
+  constexpr size_t kGroupBytes = Weights::kGroupBytes;
+  constexpr size_t kStep = kStreamRows * kGroupBytes;
+  const auto row_bytes =
+      static_cast<size_t>(Weights::address(weights.row(1)) - Weights::address(weights.row(0)));
+  const size_t held = kStreamRows * row_bytes;
+  const bool whole = starts && ends;
   for (size_t r = first; r < last; r += kStreamRows) {
     typename Weights::Row row[kStreamRows];
     F sum[kStreamRows][kParts] = {};
@@ -36,14 +43,15 @@ inline void stream_rows(const Weights& weights, size_t first, size_t last, size_
       row[i] = weights.row(which);
       if (!starts) load_lanes(waiting + (which - first) * kLanes, sum[i]);
     }
-    const unsigned char* ahead = Weights::address(row[0]) + first_group * kStep + kAhead;
+    const unsigned char* ahead = Weights::address(row[0]) + (whole && held < kAhead ? kAhead : held);
     for (size_t g = 0; g < groups; g++) {
       F operand[kParts];
       load_lanes(x + g * kLanes, operand);
-      if (g % 2 == 0) prefetch(ahead + g * kStep, 2 * kStep);
+      if (whole && g % 2 == 0) prefetch(ahead + g * kStep, 2 * kStep);
 #pragma GCC unroll 8
       for (size_t i = 0; i < kStreamRows; i++) {
         F part[kParts];
+        if (!whole) prefetch(ahead + i * row_bytes + (first_group + g) * kGroupBytes, kGroupBytes);
         Weights::group(row[i], first_group + g, part);
 #pragma GCC unroll 8
         for (size_t p = 0; p < kParts; p++) sum[i][p] = fma(part[p], operand[p], sum[i][p]);

@@ -1,9 +1,11 @@
 // Where the 32 weights of (row, group) come from, as float32 vectors in the order of the lanes.
-// Included after a vector_*.h, lanes.h and mxfp4.h, and after the including file has defined, for its
-// instruction set,
-//   unpack_pairs(bytes, w)          32 bf16: the even columns in w's first half, the odd ones in its second
-//   sum_pairs(w)                    sum_lanes of lanes in that order
-//   unpack_mxfp4(bytes, scale, w)   a group of MXFP4, in the order of its lanes
+// Included after a vector_*.h, lanes.h and mxfp4.h, and after the including file has defined these:
+//
+// unpack_pairs(bytes, w): 32 bf16, the even columns in w's first half, the odd ones in its second.
+//
+// sum_pairs(w): sum_lanes of lanes in that order.
+//
+// unpack_mxfp4(bytes, scale, w): a group of MXFP4, in the order of its lanes.
 //
 // Each format has: Row, where a row starts; row(r); group(row, g, part), which unpacks a whole group;
 // tail(row, part), the columns after the last whole group, padded with +0; sum(part), the sum of the lanes;

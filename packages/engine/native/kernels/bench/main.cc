@@ -99,6 +99,14 @@ void add_products(std::vector<Point>& points, const Kernels& k, Data& data, size
          }});
   }
   if (!small && tokens == 1) {
+    const size_t long_block = 43 * 12288 * 2;
+    points.push_back(
+        {"matmul_bf16 12288 columns", k.name, place, threads, 1, 2, 1,
+         [&k, &data, threads, long_block](size_t t, size_t number) {
+           const auto* w = data.weights + Walk(t, threads, long_block, false).at(number) * long_block;
+           k.matmul_bf16(reinterpret_cast<const uint16_t*>(w), 43, 12288, data.x, 12288, 1, data.y[t], 43);
+           return 43.0 * 12288;
+         }});
     const size_t block = 36 * cols * 4;
     points.push_back(
         {"matmul_f32", k.name, place, threads, 1, 4, 1, [&k, &data, threads, block](size_t t, size_t number) {
