@@ -1,12 +1,12 @@
 import { createRequire } from "node:module";
-import { StageError } from "@k3/stage";
+import { loadNativeAddon } from "@k3/stage";
 import type { NativeAddon } from "./native.ts";
 
 const require = createRequire(import.meta.url);
 let loaded: { addon: NativeAddon; path: string } | undefined;
 
 /**
- * The addon, loaded at first use: what was built here, then the package for this platform. Throws E_USAGE, naming what
+ * The addon, loaded at first use: what was built here, then the package for this platform. Throws E_CONFIG, naming what
  * was tried and the remedy, when there is neither.
  */
 export function loadNative(): NativeAddon {
@@ -25,21 +25,12 @@ export function instructionSets(): string[] {
 }
 
 function load(): { addon: NativeAddon; path: string } {
-  if (loaded) return loaded;
-  const platform = `@k3/engine-${process.platform}-${process.arch}${process.platform === "linux" ? "-gnu" : ""}`;
-  const candidates = [process.env["K3_ENGINE_ADDON"], "../build/Release/k3.node", platform].filter(
-    (path): path is string => path !== undefined && path !== "",
-  );
-  const tried: string[] = [];
-  for (const path of candidates) {
-    try {
-      loaded = { addon: require(path) as NativeAddon, path: require.resolve(path) };
-      return loaded;
-    } catch (error) {
-      tried.push(`${path}: ${(error as Error).message.split("\n")[0]}`);
-    }
-  }
-  throw new StageError("E_USAGE", `the native engine is not there:\n- ${tried.join("\n- ")}`, {
-    hint: "build it with `npx k3-engine-build` (needs CMake and a C++20 compiler)",
-  });
+  loaded ??= loadNativeAddon({
+    manifest: new URL("../package.json", import.meta.url),
+    name: "@k3/engine",
+    file: "k3.node",
+    buildCommand: "npx k3-engine-build",
+    override: "K3_ENGINE_ADDON",
+  }) as { addon: NativeAddon; path: string };
+  return loaded;
 }

@@ -30,6 +30,7 @@ export {
   snapshotPath,
   writeSnapshot,
 } from "./manifest.ts";
+export { loadNativeAddon, type NativeAddonPlaces } from "./native-addon.ts";
 export { formatBytes, formatSeconds, parseRate, parseSize } from "./quantities.ts";
 export {
   CHUNK_BYTES,

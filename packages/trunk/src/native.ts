@@ -1,5 +1,4 @@
-import { createRequire } from "node:module";
-import { StageError } from "@k3/stage";
+import { loadNativeAddon } from "@k3/stage";
 
 /** What a BlockJob has done so far. */
 export interface JobProgress {
@@ -94,26 +93,14 @@ export interface TrunkAddon {
 
 let loaded: TrunkAddon | undefined;
 
-/** Loads the addon at first use. Throws E_CONFIG, naming what was tried and the remedy, when it is not built. */
+/** Loads the addon at first use. Throws E_CONFIG, naming what was tried and the remedy, when there is none. */
 export function trunkAddon(): TrunkAddon {
-  if (loaded) return loaded;
-  const require = createRequire(import.meta.url);
-  const build = process.env["K3_SANITIZE"]
-    ? `build-${process.env["K3_SANITIZE"].replaceAll(",", "-")}`
-    : "build";
-  const path = `../${build}/Release/k3_trunk.node`;
-  try {
-    loaded = require(path) as TrunkAddon;
-  } catch (error) {
-    throw new StageError(
-      "E_CONFIG",
-      `the native part of @k3/trunk cannot be loaded: ${(error as Error).message}`,
-      {
-        hint: "build it: npx k3-trunk-build (needs CMake and a C++20 compiler)",
-        details: { tried: [require.resolve("../package.json").replace("package.json", path.slice(3))] },
-        cause: error,
-      },
-    );
-  }
+  loaded ??= loadNativeAddon({
+    manifest: new URL("../package.json", import.meta.url),
+    name: "@k3/trunk",
+    file: "k3_trunk.node",
+    buildCommand: "npx k3-trunk-build",
+    override: "K3_TRUNK_ADDON",
+  }).addon as TrunkAddon;
   return loaded;
 }
