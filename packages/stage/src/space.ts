@@ -2,9 +2,13 @@ import { statfs } from "node:fs/promises";
 import { StageError } from "./errors.ts";
 import { formatBytes } from "./quantities.ts";
 
-/** Bytes that an unprivileged process may still write on the filesystem of an existing path (`bavail`, not `bfree`). */
+/**
+ * Bytes that an unprivileged process may still write on the filesystem of an existing path (`bavail`, not `bfree`);
+ * infinity where the filesystem does not say how large it is (ramfs, some FUSE and network filesystems: zero blocks).
+ */
 export async function availableBytes(path: string): Promise<number> {
   const stat = await statfs(path, { bigint: true });
+  if (stat.blocks === 0n) return Number.POSITIVE_INFINITY;
   return Number(stat.bavail * stat.bsize);
 }
 
