@@ -1,6 +1,6 @@
 import type { DenseDtype, ExpertPart, Inventory, InventoryTensor, K3Config } from "./types.ts";
 
-export const MODEL_PREFIX = "language_model.model.";
+const MODEL_PREFIX = "language_model.model.";
 export const LAYERS_PREFIX = `${MODEL_PREFIX}layers.`;
 export const EXPERTS_INFIX = ".block_sparse_moe.experts.";
 export const OPAQUE_PREFIXES = ["vision_tower.", "mm_projector."] as const;

@@ -9,6 +9,7 @@ import { join } from "node:path";
 import { FileHasher } from "../dist/hash-pool.js";
 
 const [megabytes = 1024, rounds = 5] = process.argv.slice(2, 4).map(Number);
+const OPENSSL = process.env["OPENSSL"] ?? "openssl";
 const dir = mkdtempSync(join(process.argv[4] ?? "/tmp", "k3-verify-bench-"));
 const file = join(dir, "file.bin");
 const fd = openSync(file, "w");
@@ -36,7 +37,7 @@ for (let round = 0; round < rounds; round++) {
   });
   let out = "";
   const b = await seconds(() => {
-    out = spawnSync("openssl", ["dgst", "-sha256", "-r", file], { encoding: "utf8" }).stdout;
+    out = spawnSync(OPENSSL, ["dgst", "-sha256", "-r", file], { encoding: "utf8" }).stdout;
   });
   if (!out.startsWith(digest)) throw new Error("the two hashes differ");
   ours.push(a);

@@ -3,8 +3,6 @@ import { provesContent } from "./hash-journal.ts";
 import type { Proof } from "./hashes.ts";
 import type { VerifyFault } from "./types.ts";
 
-export type Damage = Receipt["damaged"][number];
-
 /** CRC-32 per chunk of a file when it had its published content: from the receipt, else from the journal. */
 export interface Reference {
   receipt: Receipt | undefined;
@@ -28,7 +26,7 @@ export function locateDamage({ file, record }: Proof, { receipt, before }: Refer
 }
 
 /** `chunk 3 (bytes 201326592 to 268435455)`, or a list of the chunks with how many there are. */
-export function describeChunks(chunks: readonly number[], size: number): string {
+function describeChunks(chunks: readonly number[], size: number): string {
   const count = Math.ceil(size / CHUNK_BYTES);
   if (chunks.length === count) return count === 1 ? "all of it" : `all ${count} chunks of 64 MiB`;
   if (chunks.length === 1) {

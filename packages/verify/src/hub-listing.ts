@@ -4,7 +4,7 @@ import { z } from "zod";
 import { guardedFetch } from "./guarded-fetch.ts";
 import { accessToken } from "./token.ts";
 
-export const DEFAULT_ENDPOINT = "https://huggingface.co";
+const DEFAULT_ENDPOINT = "https://huggingface.co";
 
 const treeEntry = z.object({
   type: z.string(),
