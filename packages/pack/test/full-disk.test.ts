@@ -1,46 +1,18 @@
 import { execFileSync } from "node:child_process";
-import { mkdir, open, rm } from "node:fs/promises";
+import { rm } from "node:fs/promises";
 import { join } from "node:path";
-import { describe, expect, it, onTestFinished } from "vitest";
+import { describe, expect, it } from "vitest";
 import { pack } from "../src/index.ts";
 import { temporaryDirectory, trunkDigest, writeCheckpoint } from "./fixture.ts";
-
-/** Mounts a file system of so many bytes; only root can, and not in every container. */
-function mountTmpfs(dir: string, bytes: number): boolean {
-  try {
-    execFileSync("mount", ["-t", "tmpfs", "-o", `size=${bytes}`, "tmpfs", dir], { stdio: "ignore" });
-    return true;
-  } catch {
-    return false;
-  }
-}
-
-const canMount = await (async () => {
-  if (process.getuid?.() !== 0) return false;
-  const dir = "/tmp/k3-pack-mount-probe";
-  await mkdir(dir, { recursive: true });
-  const mounted = mountTmpfs(dir, 1 << 20);
-  if (mounted) execFileSync("umount", [dir]);
-  await rm(dir, { recursive: true });
-  return mounted;
-})();
+import { canMount, mountTmpfs } from "./mount.ts";
 
 const title = canMount ? "a disk that fills" : "a disk that fills (skipped: mounting needs root)";
 describe.skipIf(!canMount)(title, () => {
-  async function smallDisk(bytes: number): Promise<string> {
-    const dir = await temporaryDirectory();
-    expect(mountTmpfs(dir, bytes)).toBe(true);
-    onTestFinished(() => {
-      execFileSync("umount", [dir]);
-    });
-    return dir;
-  }
-
   it("is refused before anything is written when the trunk cannot fit, with both numbers", async () => {
     const root = await temporaryDirectory();
     const modelDir = join(root, "model");
     await writeCheckpoint(modelDir, { config: { vocab_size: 200_000 } }); // 26 MB of lm_head, 17 MB coded
-    const disk = await smallDisk(8 << 20);
+    const disk = mountTmpfs(8 << 20);
     const error = await pack({ modelDir, trunkDir: join(disk, "trunk"), blockBytes: 16_384 }).catch((e) => e);
     expect(error).toMatchObject({ code: "E_SPACE", exit: 5 });
     expect(error.details.available).toBeLessThanOrEqual(8 << 20);
@@ -56,7 +28,7 @@ describe.skipIf(!canMount)(title, () => {
     const options = { modelDir, blockBytes: 16_384, threads: 2, commitMs: 1 };
     await pack({ ...options, trunkDir: join(root, "straight") });
 
-    const disk = await smallDisk(24 << 20);
+    const disk = mountTmpfs(24 << 20);
     const trunkDir = join(disk, "trunk");
     // Something else eats the room once packing has begun.
     const ballast = join(disk, "ballast");
@@ -77,6 +49,5 @@ describe.skipIf(!canMount)(title, () => {
     const { resumed_blocks } = await pack({ ...options, trunkDir, check: true });
     expect(resumed_blocks).toBeGreaterThan(0);
     expect(await trunkDigest(trunkDir)).toEqual(await trunkDigest(join(root, "straight")));
-    await (await open(join(disk, "usable"), "w")).close();
   });
 });
