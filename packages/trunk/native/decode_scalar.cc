@@ -6,20 +6,21 @@
 namespace k3::codec {
 namespace {
 
-// Exponents of one level: those in its dictionary, and in the places of the others the next of `others`.
-// Gives the number of others, counting only real values.
+// Exponents of one level: those in its dictionary, and in the places of the others the next of `others`,
+// without a branch: which values are others cannot be predicted. Gives the number of others. `others` has
+// room for as many reads as there are values, whatever the codes are.
 size_t expand(const uint8_t* codes, size_t values, const uint8_t dictionary[4], const uint8_t* others,
               uint8_t* out) {
+  const uint8_t known[4] = {dictionary[0], dictionary[1], dictionary[2], 0};
   size_t taken = 0;
-  for (size_t group = 0; group * kGroupValues < values; ++group) {
-    const uint8_t* c = codes + group * kGroupCodeBytes;
-    uint8_t* o = out + group * kGroupValues;
+  for (size_t i = 0; i < values; i += kGroupValues, codes += kGroupCodeBytes, out += kGroupValues) {
     for (size_t quarter = 0; quarter < 4; ++quarter) {
       for (size_t j = 0; j < kGroupCodeBytes; ++j) {
-        const uint8_t code = (c[j] >> (2 * quarter)) & 3;
-        const uint8_t other = others[taken < kChunkValues ? taken : 0];
-        o[quarter * kGroupCodeBytes + j] = code == kOther ? other : dictionary[code];
-        taken += code == kOther;
+        const unsigned code = codes[j] >> (2 * quarter) & 3u;
+        const unsigned is_other = (code + 1) >> 2;
+        out[quarter * kGroupCodeBytes + j] =
+            static_cast<uint8_t>(known[code] | (others[taken] & (0u - is_other)));
+        taken += is_other;
       }
     }
   }

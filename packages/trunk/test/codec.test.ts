@@ -1,3 +1,4 @@
+import { execFileSync } from "node:child_process";
 import { crc32 } from "node:zlib";
 import fc from "fast-check";
 import { afterEach, describe, expect, it } from "vitest";
@@ -129,6 +130,18 @@ describe(`the bf16 codec (${ISAS.join(", ")})`, () => {
 
 /** Length and CRC-32 of the coded block of the test above, as format 1 first gave them: trunks are compared by bytes. */
 const RECORDED = [13179, 1977577056];
+
+it("K3_ISA chooses the instruction set, and one that is not there is passed over", () => {
+  const url = new URL("../dist/index.js", import.meta.url).href;
+  const script = `const { trunkAddon } = await import("${url}"); console.log(trunkAddon().isa());`;
+  const isaWith = (K3_ISA: string) =>
+    execFileSync(process.execPath, ["--input-type=module", "-e", script], {
+      encoding: "utf8",
+      env: { ...process.env, K3_ISA },
+    }).trim();
+  for (const isa of ISAS) expect(isaWith(isa)).toBe(isa);
+  expect(isaWith("altivec")).toBe(ISAS.at(-1));
+});
 
 describe("damaged blocks", () => {
   const raw = bytesOf(normalBf16(4096 * 3 + 77, 0.3, 21));
