@@ -22,7 +22,7 @@ export function wrongImports(packages) {
   for (const { name, dir, manifest } of packages) {
     const allowed = MAY_IMPORT[name];
     if (!allowed) {
-      if (!manifest.os) faults.push(`packages/${name} has no place in scripts/import-direction.mjs`);
+      if (!manifest.publishConfig?.os) faults.push(`packages/${name} has no place in scripts/import-direction.mjs`);
       continue;
     }
     for (const file of sources(resolve(dir, "src"))) {

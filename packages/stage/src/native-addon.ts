@@ -12,7 +12,7 @@ export interface NativeAddonPlaces {
   name: string;
   /** The addon's file name, in build/Release. */
   file: string;
-  /** The command that builds it from source. */
+  /** The command that runs the package's scripts/build-native.mjs, which builds it from source. */
   buildCommand: string;
   /** The environment variable that names another file to load, and that one only. */
   override: string;
@@ -39,11 +39,12 @@ export function loadNativeAddon(places: NativeAddonPlaces): { addon: unknown; pa
       tried.push(`${candidate}: ${code === "MODULE_NOT_FOUND" ? "not installed" : message.split("\n")[0]}`);
     }
   }
+  const script = fileURLToPath(new URL("scripts/build-native.mjs", places.manifest));
   throw new StageError(
     "E_CONFIG",
     `the native part of ${places.name} is not there:\n- ${tried.join("\n- ")}`,
     {
-      hint: `build it with \`${places.buildCommand}\` (needs CMake 3.20 and a C++20 compiler)`,
+      hint: `build it with \`${places.buildCommand}\`, or where npx does not find that \`node ${script}\` (needs CMake 3.20 and a C++20 compiler)`,
       details: { tried },
     },
   );

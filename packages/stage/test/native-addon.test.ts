@@ -50,7 +50,8 @@ function refusal(): StageError {
 test("with neither a build nor a platform package the error lists both and names the command", () => {
   const error = refusal();
   expect(error).toMatchObject({ code: "E_CONFIG", exit: 2 });
-  expect(error.hint).toContain("npx k3-thing-build");
+  expect(error.hint).toContain("`npx k3-thing-build`");
+  expect(error.hint).toContain(`\`node ${join(dir, "scripts/build-native.mjs")}\``);
   expect(error.details).toEqual({
     tried: [`${join(dir, "build/Release/thing.node")}: not there`, `${platform}: not installed`],
   });
