@@ -16,11 +16,14 @@ target_compile_options(k3_codec PRIVATE -Wall -Wextra -ffp-contract=off)
 
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|amd64|AMD64")
   target_sources(k3_codec PRIVATE
-    ${K3_CODEC_DIR}/decode_avx2.cc ${K3_CODEC_DIR}/decode_avx512.cc ${K3_CODEC_DIR}/crc32_pclmul.cc)
+    ${K3_CODEC_DIR}/decode_avx2.cc ${K3_CODEC_DIR}/decode_avx512.cc ${K3_CODEC_DIR}/crc32_pclmul.cc
+    ${K3_CODEC_DIR}/crc32_vpclmul.cc)
   set_source_files_properties(${K3_CODEC_DIR}/decode_avx2.cc PROPERTIES COMPILE_OPTIONS "-mavx2;-mbmi;-mbmi2;-mpopcnt")
   # gcc 12 calls the undefined vectors of its own AVX-512 headers uninitialized (GCC bug 105593).
   set_source_files_properties(${K3_CODEC_DIR}/decode_avx512.cc PROPERTIES COMPILE_OPTIONS
     "-mavx2;-mbmi;-mbmi2;-mpopcnt;-mavx512f;-mavx512bw;-mavx512vl;-mavx512dq;-mavx512vbmi;-mavx512vbmi2;-Wno-uninitialized;-Wno-maybe-uninitialized")
   set_source_files_properties(${K3_CODEC_DIR}/crc32_pclmul.cc PROPERTIES COMPILE_OPTIONS "-mpclmul;-msse4.1")
+  set_source_files_properties(${K3_CODEC_DIR}/crc32_vpclmul.cc PROPERTIES COMPILE_OPTIONS
+    "-mpclmul;-msse4.1;-mavx512f;-mavx512dq;-mvpclmulqdq;-Wno-uninitialized;-Wno-maybe-uninitialized")
   target_compile_definitions(k3_codec PRIVATE K3_CODEC_X86=1)
 endif()

@@ -26,7 +26,15 @@ constexpr Tables make_tables() {
 constexpr Tables kTables = make_tables();
 
 #ifdef K3_CODEC_X86
-const bool kHasPclmul = __builtin_cpu_supports("pclmul") && __builtin_cpu_supports("sse4.1");
+bool has_pclmul() {
+  return __builtin_cpu_supports("pclmul") && __builtin_cpu_supports("sse4.1");
+}
+bool has_vpclmul() {
+  return has_pclmul() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+         __builtin_cpu_supports("vpclmulqdq");
+}
+const bool kHasPclmul = has_pclmul();
+const bool kHasVpclmul = has_vpclmul();
 #endif
 
 }  // namespace
@@ -47,6 +55,12 @@ uint32_t crc32(const void* data, size_t bytes, uint32_t seed) {
   const uint8_t* p = static_cast<const uint8_t*>(data);
   uint32_t state = ~seed;
 #ifdef K3_CODEC_X86
+  if (kHasVpclmul && bytes >= 256) {
+    const size_t folded = bytes & ~size_t{255};
+    state = crc32_vpclmul(p, folded, state);
+    p += folded;
+    bytes -= folded;
+  }
   if (kHasPclmul && bytes >= 64) {
     const size_t folded = bytes & ~size_t{15};
     state = crc32_pclmul(p, folded, state);
