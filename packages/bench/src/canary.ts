@@ -1,4 +1,4 @@
-import { openCheckpoint } from "@k3/checkpoint";
+import { openCheckpoint, readConfig } from "@k3/checkpoint";
 import { Model } from "@k3/engine";
 import { StageError, type StageOptions } from "@k3/stage";
 import { expectationsOf } from "./expectations.ts";
@@ -21,6 +21,8 @@ export interface CanaryOptions extends StageOptions {
   modelDir: string;
   memory?: number | "auto";
   threads?: number;
+  /** Run no more than so many layers, even where more are present. */
+  layers?: number;
 }
 
 /**
@@ -31,7 +33,7 @@ export interface CanaryOptions extends StageOptions {
  */
 export async function canary(options: CanaryOptions): Promise<CanaryResult> {
   const { modelDir, memory = "auto", threads, signal, onEvent } = options;
-  const present = await layersPresent(modelDir, signal);
+  const present = await layersPresent(modelDir, options.layers, signal);
   const expected = await expectationsOf(modelDir, present.configSha256);
   if (!expected) {
     throw new StageError("E_CONFIG", `${modelDir}: nothing is known that this checkpoint should answer`, {
@@ -87,19 +89,24 @@ interface Present {
 }
 
 /** How many of the first layers can be run: a partial download holds the first N and the model's own end. */
-async function layersPresent(modelDir: string, signal: AbortSignal | undefined): Promise<Present> {
-  const opened = async (layers?: number) => {
+async function layersPresent(
+  modelDir: string,
+  atMost: number | undefined,
+  signal: AbortSignal | undefined,
+): Promise<Present> {
+  const opened = async (layers: number) => {
     try {
-      return await openCheckpoint(modelDir, { signal, ...(layers === undefined ? {} : { layers }) });
+      return await openCheckpoint(modelDir, { signal, layers });
     } catch (error) {
       if (error instanceof StageError && error.code === "E_DATA") return undefined;
       throw error;
     }
   };
-  const all = await opened();
-  if (all) return { layers: all.config.layers, total: all.config.layers, configSha256: all.configSha256 };
-  const first = await opened(1);
-  if (!first) {
+  const { config, sha256 } = await readConfig(modelDir);
+  const total = config.layers;
+  const most = Math.min(total, atMost ?? total);
+  if (await opened(most)) return { layers: most, total, configSha256: sha256 };
+  if (!(await opened(1))) {
     throw new StageError(
       "E_DATA",
       `${modelDir}: not even the first layer, the embedding and the head are there`,
@@ -108,13 +115,13 @@ async function layersPresent(modelDir: string, signal: AbortSignal | undefined):
       },
     );
   }
-  let [low, high] = [1, first.config.layers];
+  let [low, high] = [1, most];
   while (high - low > 1) {
     const middle = (low + high) >> 1;
     if (await opened(middle)) low = middle;
     else high = middle;
   }
-  return { layers: low, total: first.config.layers, configSha256: first.configSha256 };
+  return { layers: low, total, configSha256: sha256 };
 }
 
 type Hidden = NonNullable<NonNullable<Awaited<ReturnType<typeof expectationsOf>>>["hidden"]>;

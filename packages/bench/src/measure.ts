@@ -4,13 +4,16 @@ import { type ErrorCode, StageError, type StageOptions, throwIfAborted } from "@
 import type { ChildMessage } from "./measured-child.ts";
 import type { MeasuredRun, RunRequest } from "./run-protocol.ts";
 
+// Built, also when this module is loaded from its source by a test.
+const CHILD = new URL("../dist/measured-child.js", import.meta.url);
+
 /** Measures one run in a process of its own. Throws what the run threw, or E_DEFECT when the process died. */
 export async function measureRun(
   request: RunRequest,
   { signal, onEvent }: StageOptions,
 ): Promise<MeasuredRun> {
   throwIfAborted(signal);
-  const child = fork(fileURLToPath(new URL("./measured-child.js", import.meta.url)), {
+  const child = fork(fileURLToPath(CHILD), {
     stdio: ["ignore", "inherit", "inherit", "ipc"],
     // A terminal's Ctrl-C goes to this process, which then stops the child itself.
     detached: true,

@@ -47,7 +47,8 @@ export async function main(argv: readonly string[], io: Io = process): Promise<n
       io,
     );
   } catch (error) {
-    const known = toStageError(error);
+    const known =
+      error instanceof Error && error.name === "YError" ? usageError(error.message) : toStageError(error);
     output.error(known, debug);
     exit = known.exit;
   } finally {
@@ -105,6 +106,11 @@ async function parse(argv: readonly string[], context: Context, io: Io): Promise
     printed = help;
   });
   if (printed) io.stdout.write(`${printed}\n`);
+}
+
+/** What yargs complains of; also what an option's parser threw, of which yargs passes on the text as a YError. */
+function usageError(message: string): StageError {
+  return new StageError("E_USAGE", message, { hint: "k3 COMMAND --help" });
 }
 
 function version(): string {

@@ -7,15 +7,25 @@ function once<T>(name: string, parse: (text: string) => T) {
   return (value: unknown): T | undefined => {
     if (value === undefined) return undefined;
     if (Array.isArray(value)) throw new StageError("E_USAGE", `--${name} is given more than once`);
-    return parse(String(value));
+    return parseWith(parse, value);
   };
+}
+
+/** yargs keeps only the message of what is thrown here, so the hint goes into it. */
+function parseWith<T>(parse: (text: string) => T, value: unknown): T {
+  try {
+    return parse(String(value));
+  } catch (error) {
+    if (!(error instanceof StageError) || error.hint === undefined) throw error;
+    throw new StageError("E_USAGE", `${error.message}: ${error.hint}`);
+  }
 }
 
 function each<T>(parse: (text: string) => T) {
   return (value: unknown): T[] | undefined =>
     value === undefined
       ? undefined
-      : (Array.isArray(value) ? value : [value]).map((item) => parse(String(item)));
+      : (Array.isArray(value) ? value : [value]).map((item) => parseWith(parse, item));
 }
 
 export function text(name: string, describe: string) {

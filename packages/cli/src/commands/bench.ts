@@ -1,5 +1,5 @@
 import { bench, cacheSim, compareRuns } from "@k3/bench";
-import { EXIT, formatBytes, formatSeconds } from "@k3/stage";
+import { EXIT, formatBytes, formatSeconds, StageError } from "@k3/stage";
 import type { Argv } from "yargs";
 import type { Context } from "../context.ts";
 import { flag, sizes, text, texts, whole, wholes } from "../options.ts";
@@ -42,14 +42,15 @@ const cacheSimCommand = command({
 
 export function benchCommand(context: Context) {
   return command({
-    name: "bench <model_dir>",
+    name: "bench [model_dir]",
     describe:
       "measure a model: cold start, prefill and sustained decode apart, bytes owed against bytes read",
     options: (yargs: Argv<Common>) =>
       yargs
         .command(compareCommand(context))
         .command(cacheSimCommand(context))
-        .positional("model_dir", { type: "string", demandOption: true, describe: "the checkpoint" })
+        // Not demanded of yargs, which would demand it of the subcommands too.
+        .positional("model_dir", { type: "string", describe: "the checkpoint" })
         .option("trunk", text("trunk", "its packed trunk"))
         .option("runs", { ...whole("runs", "runs of each point", { min: 1, max: 1000 }), default: "3" })
         .option("memory", sizes("a memory budget; several make a ladder"))
@@ -78,6 +79,8 @@ export function benchCommand(context: Context) {
           text("seconds-pattern", "regular expression that finds its seconds per token"),
         ),
     run: async (args, { output, signal, setExit }) => {
+      if (args.model_dir === undefined)
+        throw new StageError("E_USAGE", "k3 bench needs a model_dir", { hint: "k3 bench --help" });
       const result = await bench({
         modelDir: args.model_dir,
         trunkDir: args.trunk,

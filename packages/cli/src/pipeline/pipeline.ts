@@ -2,11 +2,11 @@ import { mkdir, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { bench, plan } from "@k3/bench";
 import { run } from "@k3/engine";
-import { fetchSnapshot } from "@k3/fetch";
 import { pack } from "@k3/pack";
 import { lockFile, StageError, type StageOptions, throwIfAborted } from "@k3/stage";
 import { verify } from "@k3/verify";
 import { planSource } from "../plan-source.ts";
+import { fetchWithCanary } from "./fetch-with-canary.ts";
 import { type Served, serveMiniature } from "./miniature-source.ts";
 import { carryOver, type PipelineState, readState, STAGES, type StageName, writeState } from "./state.ts";
 
@@ -60,12 +60,13 @@ export async function pipeline(options: PipelineOptions): Promise<PipelineResult
       },
       fetch: async () => {
         if (options.repo === undefined) served ??= await serveMiniature(dir, options);
-        return fetchSnapshot({
+        return fetchWithCanary({
           ...common(options),
           repo,
           revision: served?.revision ?? revision,
           dir: modelDir(dir),
           endpoint: served?.endpoint,
+          memory,
         });
       },
       verify: async () => {

@@ -1,0 +1,79 @@
+import { mkdtemp, readFile, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { Random } from "@k3/testkit";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { k3, k3Process } from "./harness.ts";
+
+const NIGHTLY = process.env["K3_NIGHTLY"] === "1";
+
+let dir: string;
+beforeAll(async () => {
+  dir = await mkdtemp(join(tmpdir(), "k3-pipeline-"));
+});
+afterAll(() => rm(dir, { recursive: true, force: true }));
+
+describe("k3 pipeline on the miniature", { timeout: 600_000 }, () => {
+  it("goes from nothing to ` Paris.`, and leaves a report", async () => {
+    const work = join(dir, "whole");
+    const { code, stdout, stderr } = await k3(["pipeline", "--dir", work]);
+    expect({ code, stderr: code ? stderr : "" }).toEqual({ code: 0, stderr: "" });
+    expect(stdout).toContain("The capital of France is Paris.\n");
+    for (const stage of ["plan", "fetch", "verify", "pack", "run", "bench"]) expect(stderr).toMatch(new RegExp(`^${stage} `, "m"));
+    expect(await readFile(join(work, "bench/bench.html"), "utf8")).toContain("<svg");
+  });
+
+  it("says at once that it is finished when it is run again", async () => {
+    const { code, stdout } = await k3(["pipeline", "--dir", join(dir, "whole"), "--json"]);
+    expect(code).toBe(0);
+    const result = JSON.parse(stdout.trim().split("\n").at(-1)!) as { command: string; stages: Record<string, any> };
+    expect(result.command).toBe("pipeline");
+    expect(result.stages).toMatchObject({
+      plan: { download_bytes: expect.any(Number), cost: null },
+      fetch: { repo: "k3/miniature", revision: expect.stringMatching(/^[0-9a-f]{40}$/), verified: true },
+      verify: { ok: true, level: "hashes", faults: [] },
+      pack: { codec: "bf16", blocks: expect.any(Number), stored_bytes: expect.any(Number) },
+      run: { text: " Paris.", stop_reason: "end", model: { layers: 9 }, trunk: { codec: "bf16" } },
+      bench: { points: [{ runs: { length: 3 } }], ok: true },
+    });
+    const human = await k3(["pipeline", "--dir", join(dir, "whole")]);
+    expect(human.stdout).toContain("Finished already: The capital of France is Paris.");
+  });
+
+  it("tells which stages are finished", async () => {
+    const { result, code } = await k3(["pipeline", "--dir", join(dir, "whole"), "--status", "--json"]);
+    expect([code, result()["next"], result()["finished"].length]).toEqual([0, null, 6]);
+    expect((await k3(["pipeline", "--dir", join(dir, "none"), "--status"])).code).toBe(3);
+  });
+
+  it("packs again when the trunk is gone, and answers another prompt without downloading", async () => {
+    const work = join(dir, "whole");
+    await rm(join(work, "trunk"), { recursive: true });
+    const { result } = await k3(["pipeline", "--dir", work, "--prompt", "The capital of Italy is", "--json"]);
+    expect(result()["stages"]["run"]["text"]).toBe(" Rome.");
+    expect(result()["stages"]["pack"]["resumed_blocks"]).toBe(0);
+  });
+
+  it("continues after kill -9 at any moment, with the same answer", async () => {
+    const random = new Random(NIGHTLY ? Date.now() : 7);
+    const work = join(dir, "killed");
+    const kills = NIGHTLY ? 60 : 6;
+    for (let i = 0; i < kills; i++) await k3Process(["pipeline", "--dir", work], { cwd: dir, killAfterMs: 300 + random.below(5000) });
+    const { code, stdout, stderr } = await k3Process(["pipeline", "--dir", work], { cwd: dir });
+    expect({ code, stderr: code ? stderr : "" }).toEqual({ code: 0, stderr: "" });
+    expect(stdout).toMatch(/The capital of France is Paris\./);
+    const { result } = await k3(["verify", join(work, "model"), "--recheck", "--json"]);
+    expect(result()).toMatchObject({ ok: true, level: "hashes", faults: [] });
+  });
+
+  it("stops on SIGINT with exit code 130 and says how to go on; a second process is refused with 7 meanwhile", async () => {
+    const work = join(dir, "interrupted");
+    const first = k3Process(["pipeline", "--dir", work], { cwd: dir, killAfterMs: 3000, signal: "SIGINT" });
+    await new Promise((wait) => setTimeout(wait, 1500));
+    const second = await k3Process(["pipeline", "--dir", work, "--json"], { cwd: dir });
+    expect(second.result()).toMatchObject({ type: "error", code: "E_LOCKED", exit: 7 });
+    const { code, stderr } = await first;
+    expect(code).toBe(130);
+    expect(stderr).toContain("the same command continues");
+  });
+});
