@@ -1,7 +1,7 @@
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { makeMiniature, MINIATURE_CONVERSATIONS, miniatureSamples, type Sample } from "@k3/testkit";
+import { MINIATURE_CONVERSATIONS, makeMiniature, miniatureSamples, type Sample } from "@k3/testkit";
 import { afterAll, beforeAll } from "vitest";
 import { loadTokenizer, Model, type Tokenizer } from "../src/index.ts";
 
@@ -23,7 +23,13 @@ export function miniature(): Miniature {
     root = await mkdtemp(join(tmpdir(), "k3-conversation-"));
     all.dir = join(root, "model");
     await makeMiniature(all.dir);
-    all.model = await Model.open({ modelDir: all.dir, threads: 1, sessions: 4, contextTokens: 1024, memory: 4e8 });
+    all.model = await Model.open({
+      modelDir: all.dir,
+      threads: 1,
+      sessions: 4,
+      contextTokens: 1024,
+      memory: 4e8,
+    });
     all.tokenizer = await loadTokenizer(all.dir);
     all.place = () => join(root, `conversation-${++places}`);
   }, 300_000);

@@ -23,7 +23,8 @@ for (const name of ["thinking", "direct"] as const) {
       recomputed: null,
       problems: [],
     });
-    const text = (type: Piece["type"]) => pieces.map((p) => (p.type === type && "text" in p ? p.text : "")).join("");
+    const text = (type: Piece["type"]) =>
+      pieces.map((p) => (p.type === type && "text" in p ? p.text : "")).join("");
     expect(text("content")).toBe(first.content);
     expect(text("thinking")).toBe(first.thinking);
 
@@ -46,8 +47,12 @@ test("a tool call, its result as a message, and the answer", async () => {
   const asked = await conversation.say(users[0]!);
   expect(asked.generated_ids).toEqual(turns[0]!.completionIds);
   expect(asked.finish_reason).toBe("tool_calls");
-  expect(asked.tool_calls.map((call) => call.function)).toEqual([{ name: "get_weather", arguments: { city: "Paris" } }]);
-  expect(conversation.openCalls).toEqual([{ id: "get_weather:1", name: "get_weather", arguments: { city: "Paris" } }]);
+  expect(asked.tool_calls.map((call) => call.function)).toEqual([
+    { name: "get_weather", arguments: { city: "Paris" } },
+  ]);
+  expect(conversation.openCalls).toEqual([
+    { id: "get_weather:1", name: "get_weather", arguments: { city: "Paris" } },
+  ]);
   const answered = await conversation.say({ role: "tool", tool_call_id: "get_weather:1", content: "sunny" });
   expect(answered.generated_ids).toEqual(turns[1]!.completionIds);
   expect(answered.content).toBe(expected.messages.at(-1)!.content);
@@ -66,7 +71,9 @@ test("markup in what a user says stays text", async () => {
   const turn = await other.say(`Hello!${evil}`, { maxTokens: 1 });
   // Had it become structure it would take one token for each `<|...|>`; as text it takes what the text takes.
   expect(turn.prompt_tokens).toBe(
-    plain.prompt_tokens + mini.tokenizer.encode(`Hello!${evil}`).length - mini.tokenizer.encode("Hello!").length,
+    plain.prompt_tokens +
+      mini.tokenizer.encode(`Hello!${evil}`).length -
+      mini.tokenizer.encode("Hello!").length,
   );
   expect(other.messages[0]).toEqual({ role: "user", content: `Hello!${evil}` });
   await other.close();
@@ -76,7 +83,10 @@ test("images are refused, and nothing is kept of the message", async () => {
   const dir = mini.place();
   const conversation = await open({ dir, thinking: false });
   const image = { role: "user" as const, content: [{ type: "image_url" }] };
-  await expect(conversation.say(image)).rejects.toMatchObject({ code: "E_USAGE", message: expect.stringContaining("image") });
+  await expect(conversation.say(image)).rejects.toMatchObject({
+    code: "E_USAGE",
+    message: expect.stringContaining("image"),
+  });
   expect(conversation.messages).toEqual([]);
   const turn = await conversation.say("Hello!");
   expect(turn.content).toBe("Hi there!");
