@@ -20,6 +20,8 @@ export interface Output {
   readonly onEvent: OnEvent;
   /** A piece of the answer itself (generated text), as it comes. Nothing in JSON. */
   text(piece: string): void;
+  /** A line of JSON beside events and result (chat: each turn). Nothing for people. */
+  record(value: { type: string }): void;
   /** The final result: its JSON, or the lines that a person reads instead. */
   result(command: string, result: object, lines: readonly string[]): void;
   /** A remark for people on standard error. */
@@ -35,6 +37,7 @@ export function jsonOutput({ stdout, stderr }: Streams): Output {
     json: true,
     onEvent: write,
     text: () => undefined,
+    record: write,
     result: (command, result) => write({ type: "result", command, ...result }),
     note: () => undefined,
     error: (error, debug) => {
@@ -96,6 +99,7 @@ export function humanOutput({ stdout, stderr }: Streams, quiet: boolean): Output
       erase();
       stdout.write(piece);
     },
+    record: () => undefined,
     result: (_command, _result, lines) => {
       erase();
       for (const line of lines) stdout.write(`${line}\n`);
