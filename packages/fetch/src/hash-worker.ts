@@ -43,6 +43,8 @@ function perform(task: HashTask): Omit<HashAnswer, "id"> {
 function readOn(state: State, bytes: number, expected: number | undefined): Omit<HashAnswer, "id"> {
   const before = { sha: state.sha.copy(), crcs: [...state.crcs], crc: state.crc, position: state.position };
   buffer ??= Buffer.allocUnsafeSlow(1024 * 1024);
+  // As a rule a segment is a chunk, and one CRC-32 serves as both.
+  const chunkIsSegment = state.position % CHUNK_BYTES === 0 && bytes <= CHUNK_BYTES;
   let crc = 0;
   for (let left = bytes; left > 0; ) {
     const chunkLeft = CHUNK_BYTES - (state.position % CHUNK_BYTES);
@@ -53,8 +55,8 @@ function readOn(state: State, bytes: number, expected: number | undefined): Omit
     }
     const data = buffer.subarray(0, got);
     state.sha.update(data);
-    crc = crc32(data, crc);
     state.crc = crc32(data, state.crc);
+    if (expected !== undefined) crc = chunkIsSegment ? state.crc : crc32(data, crc);
     state.position += got;
     left -= got;
     if (state.position % CHUNK_BYTES === 0) {
