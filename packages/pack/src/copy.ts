@@ -29,6 +29,8 @@ export async function copyBlocks(
     { ...jobOptions(plan, threads, direct), firstBlock: journal.blocks, firstOffset: journal.offset },
     join(trunkDir, PART_FILE),
   );
+  // Shows that time passes also while the last data is made durable.
+  const ticker = setInterval(() => meter.add(0), 500);
   const cancel = () => job.cancel();
   signal?.addEventListener("abort", cancel, { once: true });
   if (signal?.aborted) cancel();
@@ -67,6 +69,7 @@ export async function copyBlocks(
   } catch (error) {
     throw await withNumbers(error, trunkDir, needed);
   } finally {
+    clearInterval(ticker);
     signal?.removeEventListener("abort", cancel);
     job.close();
   }

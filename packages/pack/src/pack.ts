@@ -148,7 +148,7 @@ async function packLocked(
   try {
     if (journal.blocks < plan.layout.blocks) {
       const job = jobOptions(plan, settings.threads, settings.direct);
-      const ratio = await sampleRatio(plan, job, settings.signal);
+      const ratio = await sampleRatio(plan, job, settings);
       const share = 1 - journal.offset / largestDataBytes(plan);
       const needed = Math.ceil(expectedDiskBytes(plan, ratio) * (journal.blocks === 0 ? 1 : share));
       await requireSpace(trunkDir, needed, "the rest of the trunk");

@@ -2,7 +2,7 @@ import { createHash } from "node:crypto";
 import { stat } from "node:fs/promises";
 import { join } from "node:path";
 import type { Checkpoint } from "@k3/checkpoint";
-import { type FileIdentity, fileIdentity } from "@k3/stage";
+import { type FileIdentity, fileIdentity, Meter, type StageOptions } from "@k3/stage";
 import {
   alignUp,
   BLOCK_BYTES,
@@ -115,12 +115,15 @@ export function sampleBlocks(layout: BlockLayout, count: number): BlockLayout {
 export async function sampleRatio(
   plan: PackPlan,
   options: JobOptions,
-  signal?: AbortSignal,
+  { signal, onEvent }: StageOptions,
 ): Promise<number> {
   if (plan.codec === "none") return 1;
-  const job = BlockJob.measure({ ...options, layout: sampleBlocks(plan.layout, 64) });
+  const layout = sampleBlocks(plan.layout, 64);
+  const total = layout.rawBytes.reduce((a, b) => a + b, 0);
+  const meter = new Meter({ stage: "pack", phase: "estimating the size", unit: "bytes", total, onEvent });
+  const job = BlockJob.measure({ ...options, layout });
   try {
-    const { rawBytes, storedBytes } = await job.finish(signal);
+    const { rawBytes, storedBytes } = await job.finish(signal, (progress) => meter.set(progress.rawBytes));
     return storedBytes / rawBytes;
   } finally {
     job.close();

@@ -1,4 +1,6 @@
-import { execFileSync, spawnSync } from "node:child_process";
+import { execFileSync, spawn, spawnSync } from "node:child_process";
+import { once } from "node:events";
+import { rm } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
 import { main } from "../src/main.ts";
@@ -55,6 +57,32 @@ describe("k3-pack", () => {
       exit: 0,
       stdout: expect.stringMatching(/^k3-pack MODEL_DIR/),
     });
+  });
+
+  it("stops at SIGINT with 130, and the same command continues", async () => {
+    const root = await temporaryDirectory();
+    await writeCheckpoint(join(root, "model"), { config: { vocab_size: 2_000_000 } }); // 256 MB of lm_head
+    const bin = join(import.meta.dirname, "../bin/k3-pack.js");
+    const args = [bin, join(root, "model"), join(root, "trunk"), "--json", "--threads", "1"];
+    let stopped = false;
+    for (let attempt = 0; attempt < 10 && !stopped; attempt++) {
+      await rm(join(root, "trunk"), { recursive: true, force: true });
+      const child = spawn(process.execPath, args, { stdio: ["ignore", "pipe", "inherit"] });
+      let out = "";
+      child.stdout.on("data", (data) => {
+        out += data;
+        if (out.includes('"phase":"packing')) child.kill("SIGINT");
+      });
+      await once(child, "close");
+      stopped = child.exitCode === 130;
+      if (!stopped) continue; // it was faster
+      const last = JSON.parse(out.trimEnd().split("\n").at(-1)!);
+      expect(last).toMatchObject({ type: "error", code: "E_INTERRUPTED", exit: 130 });
+    }
+    expect(stopped).toBe(true);
+    const { exit, stdout } = await run(join(root, "model"), join(root, "trunk"), "--json", "--check");
+    expect(exit).toBe(0);
+    expect(JSON.parse(stdout.trimEnd().split("\n").at(-1)!)).toMatchObject({ type: "result", checked: true });
   });
 
   it("runs as a program", async () => {

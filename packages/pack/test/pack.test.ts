@@ -1,5 +1,5 @@
 import { createHash } from "node:crypto";
-import { existsSync, readFileSync, statSync } from "node:fs";
+import { existsSync, readFileSync, statSync, utimesSync } from "node:fs";
 import {
   copyFile,
   cp,
@@ -16,10 +16,13 @@ import {
 } from "node:fs/promises";
 import { join } from "node:path";
 import { openCheckpoint } from "@k3/checkpoint";
-import { lockFile, type ProgressEvent, type StageEvent } from "@k3/stage";
+import { encodeRecord, lockFile, type ProgressEvent, type StageEvent } from "@k3/stage";
 import { blockSegments, openTrunk, tensorRows, trunkAddon } from "@k3/trunk";
+import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { pack } from "../src/index.ts";
+import { PackJournal } from "../src/journal.ts";
+import { largestDataBytes, planPack } from "../src/plan.ts";
 import { temporaryDirectory, trunkDigest, writeCheckpoint } from "./fixture.ts";
 
 const small = { blockBytes: 16_384, threads: 2 } as const;
@@ -275,6 +278,66 @@ describe("an interrupted pack", () => {
     await addToHeader(shard);
     await refused(new RegExp(`model-00002-of-000003.safetensors had ${size} bytes and has ${size + 8}`));
     await rename(`${shard}.kept`, shard);
+  });
+
+  it("fails when the checkpoint is written to while it is packed", async () => {
+    const { modelDir, trunkDir } = await madeCheckpoint(large);
+    const shard = join(modelDir, "model-00001-of-000003.safetensors");
+    let touched = false;
+    const run = pack({
+      ...{ modelDir, trunkDir, blockBytes: 8192 },
+      onEvent: (event) => {
+        if (touched || event.type !== "progress" || !event.phase.startsWith("packing")) return;
+        touched = true;
+        utimesSync(shard, new Date(1e12), new Date(1e12));
+      },
+    });
+    await expect(run).rejects.toMatchObject({
+      code: "E_DATA",
+      message: expect.stringMatching(/written to while it was packed: .*00001-of-000003/),
+    });
+    await expect(openTrunk(trunkDir)).rejects.toMatchObject({ code: "E_DATA" });
+  });
+
+  it("survives journals of arbitrary records", async () => {
+    const { modelDir, trunkDir } = await madeCheckpoint();
+    const journal = join(trunkDir, "trunk.journal");
+    const plan = await planPack(await openCheckpoint(modelDir), "bf16", small.blockBytes);
+    await mkdir(trunkDir, { recursive: true });
+    await (await PackJournal.open(trunkDir, plan)).close();
+    const start = await readFile(journal, "utf8");
+    const record = fc.oneof(
+      fc.jsonValue(),
+      fc.record({
+        type: fc.constant("blocks"),
+        first: fc.integer({ min: -1, max: 3 }),
+        results: fc.oneof(
+          fc.string(),
+          fc.uint8Array({ maxLength: 96 }).map((bytes) => Buffer.from(bytes).toString("base64")),
+          fc
+            .array(fc.constantFrom(0, 1, 64, 4096, 16_384, 2 ** 32 - 1), { minLength: 4, maxLength: 8 })
+            .map((values) => Buffer.from(Uint32Array.from(values).buffer).toString("base64")),
+        ),
+      }),
+    );
+    await fc.assert(
+      fc.asyncProperty(
+        fc.array(record, { minLength: 1, maxLength: 3 }),
+        fc.boolean(),
+        async (records, begun) => {
+          await writeFile(journal, (begun ? start : "") + records.map(encodeRecord).join(""));
+          try {
+            const opened = await PackJournal.open(trunkDir, plan);
+            expect(opened.blocks).toBeLessThanOrEqual(plan.layout.blocks);
+            expect(opened.offset).toBeLessThanOrEqual(largestDataBytes(plan));
+            await opened.close();
+          } catch (error) {
+            expect(error).toMatchObject({ code: "E_DATA" });
+          }
+        },
+      ),
+      { numRuns: process.env["K3_NIGHTLY"] === "1" ? 2000 : 100 },
+    );
   });
 
   it("is not continued with another codec", async () => {
