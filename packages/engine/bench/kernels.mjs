@@ -1,27 +1,38 @@
 // The roofline of the kernels: `node bench/kernels.mjs [--json] [--rounds N] [--seconds S] [--threads N] [--tokens N]
-// [--clock wall|cpu] [--only KERNEL] [--table NAME]`. Every rate stands beside the limit measured in the same run:
+// [--clock wall|cpu] [--only KERNEL] [--table NAME] [--from SAVED_JSON]`. Every rate stands beside the limit measured in the same run:
 // reading the same memory with as many threads, or multiply-adds on registers.
 import { spawnSync } from "node:child_process";
+import { readFileSync } from "node:fs";
 import { cpus } from "node:os";
 import { resolve } from "node:path";
 import { buildKernels } from "./build-kernels.mjs";
 
 const args = process.argv.slice(2);
 const json = args.includes("--json");
-const bench = resolve(buildKernels(), "kernels_bench");
-const rest = args.filter((arg) => arg !== "--json");
-const result = spawnSync(bench, rest, {
-  encoding: "utf8",
-  maxBuffer: 1 << 26,
-  stdio: ["ignore", "pipe", "inherit"],
-});
-if (result.status !== 0) {
-  console.error(
-    `kernels_bench failed: ${result.error?.message ?? `exit ${result.status}, signal ${result.signal}`}`,
-  );
-  process.exit(1);
+const measured = args.includes("--from") ? saved(args[args.indexOf("--from") + 1]) : measure();
+
+/** What an earlier `--json` run printed. */
+function saved(path) {
+  const run = JSON.parse(readFileSync(path, "utf8"));
+  return { ...run, points: [...run.bounds, ...run.points] };
 }
-const measured = JSON.parse(result.stdout);
+
+function measure() {
+  const bench = resolve(buildKernels(), "kernels_bench");
+  const rest = args.filter((arg) => arg !== "--json");
+  const result = spawnSync(bench, rest, {
+    encoding: "utf8",
+    maxBuffer: 1 << 26,
+    stdio: ["ignore", "pipe", "inherit"],
+  });
+  if (result.status !== 0) {
+    console.error(
+      `kernels_bench failed: ${result.error?.message ?? `exit ${result.status}, signal ${result.signal}`}`,
+    );
+    process.exit(1);
+  }
+  return { cpu: cpus()[0]?.model, ...JSON.parse(result.stdout) };
+}
 
 /** The same point among the limits: reading for `place`, multiply-adds for `table`. */
 function bound(kernel, point) {
@@ -53,7 +64,7 @@ function one(point) {
 }
 
 if (json) {
-  console.log(JSON.stringify({ cpu: cpus()[0]?.model, ...measured, points: rows, bounds: bounds() }));
+  console.log(JSON.stringify({ ...measured, points: rows, bounds: bounds() }));
 } else {
   print();
 }
@@ -66,7 +77,7 @@ function print() {
   const giga = (x) => (x / 1e9).toFixed(1);
   const share = (x) => (x === null ? "" : `${Math.round(x * 100)} %`);
   console.log(
-    `${cpus()[0]?.model ?? "unknown CPU"}, best of ${measured.rounds} x ${measured.seconds} s, ${measured.clock} clock\n`,
+    `${measured.cpu ?? "unknown CPU"}, best of ${measured.rounds} x ${measured.seconds} s, ${measured.clock} clock\n`,
   );
   console.log("| limit | threads | |\n|---|---:|---:|");
   for (const p of bounds()) {

@@ -30,6 +30,16 @@ describe("kernels", () => {
     expect(output).toContain(`seed ${seed}`);
   });
 
+  it.skipIf(!nightly)(
+    "are clean under the address and undefined-behaviour sanitizers (only with K3_NIGHTLY=1)",
+    () => {
+      const program = resolve(buildKernels("address,undefined"), "kernels_test");
+      const output = execFileSync(program, ["--rounds", "1000", "--seed", "2"], { encoding: "utf8" });
+      expect(output).toMatch(/ passed, 0 failed\n$/);
+    },
+    3_600_000,
+  );
+
   it("refuse an argument they do not know", () => {
     expect(() => execFileSync(resolve(build, "kernels_test"), ["--no-such"], { stdio: "pipe" })).toThrow(
       /unknown argument/,
