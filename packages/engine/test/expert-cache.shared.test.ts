@@ -34,7 +34,7 @@ test.skipIf(shared.skip)(
       [16, 19.5, 35.8],
       [32, 33.5, 42.4],
     ] as const) {
-      expect(share("k3", gigabytes)).toBeGreaterThanOrEqual(reached);
+      expect(share("k3", gigabytes)).toBeGreaterThanOrEqual(reached - 0.05);
       expect(share("belady", gigabytes)).toBeCloseTo(bound, 0);
       if (gigabytes <= 16) expect(share("lru", gigabytes)).toBe(0);
       else expect(share("k3", gigabytes)).toBeGreaterThan(share("lru", gigabytes));

@@ -1,0 +1,56 @@
+// A disk that misbehaves, for tests: preloaded, it stands before pread(2) for reads of the model's weights (4096 bytes and
+// more). K3_BAD_DISK is one of
+//   eio-once    every hundredth read fails the first time
+//   eio         every read of the file offset range K3_BAD_RANGE=begin-end fails
+//   short       reads give at most 8192 bytes
+//   no-direct   reads through O_DIRECT descriptors are refused
+//   slow        every read takes 30 ms
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+namespace {
+
+using Pread = ssize_t (*)(int, void*, size_t, off64_t);
+std::atomic<unsigned> reads{0};
+
+ssize_t bad_pread(const char* symbol, int fd, void* buffer, size_t bytes, off64_t offset) {
+  static const Pread real = reinterpret_cast<Pread>(dlsym(RTLD_NEXT, symbol));
+  const char* mode = std::getenv("K3_BAD_DISK");
+  if (!mode || bytes < 4096 || (reinterpret_cast<size_t>(buffer) % 4096) != 0) return real(fd, buffer, bytes, offset);
+  const unsigned n = reads.fetch_add(1);
+  if (std::strcmp(mode, "eio-once") == 0 && n % 100 == 7) {
+    errno = EIO;
+    return -1;
+  }
+  if (std::strcmp(mode, "eio") == 0) {
+    long long begin = 0, end = 0;
+    std::sscanf(std::getenv("K3_BAD_RANGE"), "%lld-%lld", &begin, &end);
+    if (offset < end && offset + static_cast<long long>(bytes) > begin) {
+      errno = EIO;
+      return -1;
+    }
+  }
+  if (std::strcmp(mode, "short") == 0 && bytes > 8192) bytes = 8192;
+  if (std::strcmp(mode, "slow") == 0) usleep(30000);
+  if (std::strcmp(mode, "no-direct") == 0 && (fcntl(fd, F_GETFL) & O_DIRECT)) {
+    errno = EINVAL;
+    return -1;
+  }
+  return real(fd, buffer, bytes, offset);
+}
+
+}  // namespace
+
+extern "C" ssize_t pread(int fd, void* buffer, size_t bytes, off_t offset) {
+  return bad_pread("pread", fd, buffer, bytes, offset);
+}
+extern "C" ssize_t pread64(int fd, void* buffer, size_t bytes, off64_t offset) {
+  return bad_pread("pread64", fd, buffer, bytes, offset);
+}

@@ -1,0 +1,16 @@
+// One run in a process of its own: node child.mjs '{...options of Model.open, ids, generate}'. Prints one line of JSON.
+import { Model } from "../../dist/index.js";
+
+const { ids, generate, exitAfterMs, ...options } = JSON.parse(process.argv[2]);
+if (exitAfterMs !== undefined) setTimeout(() => process.exit(42), exitAfterMs);
+try {
+  const model = await Model.open({ memory: 1e9, threads: 2, contextTokens: 256, ...options });
+  const session = model.session();
+  await session.prefill(ids);
+  const generated = [];
+  for await (const { id } of session.generate({ maxTokens: generate })) generated.push(id);
+  console.log(JSON.stringify({ generated, stats: model.stats() }));
+  await model.close();
+} catch (error) {
+  console.log(JSON.stringify({ code: error.code, exit: error.exit, message: error.message }));
+}
