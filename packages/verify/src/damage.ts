@@ -17,9 +17,8 @@ export interface Reference {
 export function locateDamage({ file, record }: Proof, { receipt, before }: Reference): number[] {
   const count = Math.ceil(file.size / CHUNK_BYTES);
   const all = Array.from({ length: count }, (_, chunk) => chunk);
-  const sound = receipt?.files.find((known) => known.path === file.path) ?? before.get(file.path);
-  const good =
-    sound && provesContent({ ...sound, startedMs: 0, how: "read" }, file) ? sound.crc32 : undefined;
+  const sound = [receipt?.files.find((known) => known.path === file.path), before.get(file.path)];
+  const good = sound.find((known) => known && provesContent(known, file))?.crc32;
   if (!good || good.length !== count || record?.crc32?.length !== count) return all;
   const damaged = all.filter((chunk) => good[chunk] !== record.crc32![chunk]);
   return damaged.length > 0 ? damaged : all;

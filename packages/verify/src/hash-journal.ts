@@ -10,6 +10,7 @@ import {
   type Lock,
   lockFile,
   readJournal,
+  type SnapshotFile,
   STATE_DIRECTORY,
   sameIdentity,
 } from "@k3/stage";
@@ -95,7 +96,7 @@ export function isTrusted(record: HashRecord, identity: FileIdentity): boolean {
 }
 
 /** Whether a record says that a file has the published content. */
-export function provesContent(record: HashRecord, file: Parameters<typeof expectedHash>[0]): boolean {
+export function provesContent(record: Pick<HashRecord, "algorithm" | "hash">, file: SnapshotFile): boolean {
   const { algorithm, hash } = expectedHash(file);
   return record.algorithm === algorithm && record.hash === hash;
 }

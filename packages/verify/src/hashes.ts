@@ -146,19 +146,7 @@ async function hashOne(
     throwIfAborted(signal);
     const { code, message } = error as NodeJS.ErrnoException;
     if (code === undefined) throw error;
-    const hint =
-      code === "EIO" ? "the disk reports a read error: look at its health (dmesg, smartctl)" : undefined;
-    return {
-      file,
-      how,
-      fault: {
-        path,
-        kind: "unreadable",
-        expected: "a readable file",
-        found: message,
-        ...(hint ? { hint } : {}),
-      },
-    };
+    return { file, how, fault: { path, kind: "unreadable", expected: "a readable file", found: message } };
   }
   const { changed, ...facts } = hashed;
   const after = await stat(full, { bigint: true }).then(fileIdentity, () => undefined);
@@ -168,7 +156,6 @@ async function hashOne(
       kind: "changed",
       expected: "a file that nobody writes to",
       found: "one that was changed or replaced while it was read",
-      hint: "wait until the program that writes it has finished, and verify again",
     };
     return { file, how, fault };
   }
@@ -195,6 +182,5 @@ async function wrongContent(
     kind: name?.kind ?? "hash",
     expected: `${expected.algorithm} ${expected.hash}`,
     found: name ? `${name.found} (${found})` : found,
-    hint: "k3 fetch the directory with --repair: only what is damaged is loaded again",
   };
 }

@@ -1,5 +1,6 @@
 import { CHUNK_BYTES, type HashRecord, type Receipt } from "@k3/stage";
 import type { Expected } from "./expected.ts";
+import { provesContent } from "./hash-journal.ts";
 import type { Proof } from "./hashes.ts";
 
 export interface ReceiptParts {
@@ -20,7 +21,10 @@ export function receiptOf({ expected, receipt, proofs, damaged, before }: Receip
   const files = new Map(damaged.length > 0 ? receipt?.files.map((file) => [file.path, file]) : []);
   for (const { file, record, how, fault } of proofs) {
     const { path } = file;
-    const sound = fault ? (files.get(path) ?? before.get(path)) : record;
+    const sound = fault
+      ? [files.get(path), before.get(path)].find((known) => known && provesContent(known, file))
+      : record;
+    files.delete(path);
     if (!sound?.crc32) continue;
     const { identity, algorithm, hash, crc32 } = sound;
     files.set(path, { path, identity, algorithm, hash, how: fault ? "journal" : how, crc32 });

@@ -15,6 +15,7 @@ import { findExtras } from "./extras.ts";
 import { HashJournal } from "./hash-journal.ts";
 import { hashSmall } from "./hash-small.ts";
 import { hashFiles } from "./hashes.ts";
+import { withHint } from "./hints.ts";
 import { receiptOf } from "./receipts.ts";
 import { checkSize } from "./sizes.ts";
 import type { VerifyFault, VerifyOptions } from "./types.ts";
@@ -184,7 +185,7 @@ export class VerifyRun {
   }
 
   #fault(fault: VerifyFault): void {
-    this.faults.push(fault);
+    this.faults.push(withHint(fault, this.#options.dir, this.#expected));
     const { path, kind, tensor, expected, found } = fault;
     this.#log("error", `${path}: ${kind}${tensor ? ` ${tensor}` : ""}: expected ${expected}, found ${found}`);
   }

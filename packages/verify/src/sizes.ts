@@ -13,7 +13,6 @@ export async function checkSize(dir: string, file: SnapshotFile): Promise<Verify
   const { path, size } = file;
   const full = localPath(dir, path);
   const expected = `${size} bytes`;
-  const fetchIt = "k3 fetch the directory again: only this file is loaded";
   let found: BigIntStats;
   try {
     found = await stat(full, { bigint: true });
@@ -27,10 +26,9 @@ export async function checkSize(dir: string, file: SnapshotFile): Promise<Verify
         kind: "dangling-symlink",
         expected,
         found: "a symbolic link to nowhere",
-        hint: "the directory was copied without the files its links lead to: copy with links followed (rsync -L, cp -L)",
       };
     }
-    return { path, kind: "missing", expected, found: "no such file", hint: fetchIt };
+    return { path, kind: "missing", expected, found: "no such file" };
   }
   if (!found.isFile())
     return { path, kind: "not-a-file", expected, found: "something that is not a regular file" };
@@ -45,17 +43,13 @@ export async function checkSize(dir: string, file: SnapshotFile): Promise<Verify
   const name = recognise(head, Number(found.size), Number(found.blocks));
   if (same)
     return name?.kind === "hole"
-      ? { path, kind: "hole", expected: "the file's content", found: name.found, hint: fetchIt }
+      ? { path, kind: "hole", expected: "the file's content", found: name.found }
       : undefined;
   return {
     path,
     kind: name?.kind ?? "size",
     expected,
     found: name?.found ?? `${found.size} bytes, ${difference(Number(found.size) - size)}`,
-    hint:
-      name?.kind === "lfs-pointer"
-        ? "the repository was cloned without Git LFS: k3 fetch it instead"
-        : fetchIt,
   };
 }
 

@@ -27,6 +27,7 @@ export async function check(
     faults.map(([path, kind]) => [path, kind]),
   );
   for (const [i, [, , message]] of faults.entries()) {
+    expect(found.faults[i]!.hint).toMatch(/\w/);
     expect(`expected ${found.faults[i]!.expected}, found ${found.faults[i]!.found}`).toMatch(message);
   }
   expect(found.exit).toBe(exit);

@@ -135,8 +135,10 @@ describe("damage after a clean pass", () => {
     await overwrite(join(dir, BIG), 3, "!");
     await outcome({ dir });
     expect((await readReceipt(dir))!.damaged).toEqual([{ path: BIG, chunks: [0, 1] }]);
+    expect((await readReceipt(dir))!.files.map(({ path }) => path)).not.toContain(BIG);
     // Known from the journal the second time, without reading it.
     const { result, faults } = await outcome({ dir });
+    expect((await readReceipt(dir))!.files.map(({ path }) => path)).not.toContain(BIG);
     expect(result).toMatchObject({ from_journal: 11, bytes_read: 0 });
     expect(faults).toEqual([
       expect.objectContaining({
