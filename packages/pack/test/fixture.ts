@@ -69,6 +69,14 @@ const TEXT_CONFIG = {
   quantization_config: { quant_method: "compressed-tensors", format: "mxfp4-pack-quantized" },
 };
 
+/** A checkpoint in a directory of its own, and where its trunk may go. */
+export async function madeCheckpoint(options: CheckpointOptions = {}) {
+  const root = await temporaryDirectory();
+  const modelDir = join(root, "model");
+  await writeCheckpoint(modelDir, options);
+  return { root, modelDir, trunkDir: join(root, "trunk") };
+}
+
 interface Entry {
   name: string;
   dtype: "BF16" | "F32" | "U8";
