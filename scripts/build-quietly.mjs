@@ -20,6 +20,8 @@ const run = spawnSync(turbo, ["run", "build", "--output-logs=errors-only"], {
 });
 if (run.status !== 0) {
   process.stderr.write(`${run.stdout ?? ""}${run.stderr ?? ""}${run.error ? `${run.error.message}\n` : ""}`);
-  console.error("The build failed. It needs a C++20 compiler (g++ 11 or clang 14, or later) and CMake 3.20 or later.");
+  console.error(
+    "The build failed. It needs a C++20 compiler (g++ 11 or clang 14, or later) and CMake 3.20 or later.",
+  );
   process.exit(2);
 }

@@ -7,7 +7,9 @@ const root = resolve(dirname(fileURLToPath(import.meta.url)), "..");
 const files = spawnSync("git", ["ls-files", "*.cc", "*.h"], { cwd: root, encoding: "utf8" })
   .stdout.split("\n")
   .filter(Boolean);
-const program = ["clang-format-19", "clang-format"].find((name) => spawnSync(name, ["--version"]).status === 0);
+const program = ["clang-format-19", "clang-format"].find(
+  (name) => spawnSync(name, ["--version"]).status === 0,
+);
 if (!program) {
   console.log("clang-format: skipped, it is not installed (apt-get install clang-format-19)");
   process.exit(0);

@@ -22,16 +22,24 @@ export function wrongImports(packages) {
   for (const { name, dir, manifest } of packages) {
     const allowed = MAY_IMPORT[name];
     if (!allowed) {
-      if (!manifest.publishConfig?.os) faults.push(`packages/${name} has no place in scripts/import-direction.mjs`);
+      if (!manifest.publishConfig?.os)
+        faults.push(`packages/${name} has no place in scripts/import-direction.mjs`);
       continue;
     }
     for (const file of sources(resolve(dir, "src"))) {
-      for (const [, target] of readFileSync(file, "utf8").matchAll(/(?:from|import)\s*\(?\s*"@k3\/([a-z-]+)/g)) {
+      for (const [, target] of readFileSync(file, "utf8").matchAll(
+        /(?:from|import)\s*\(?\s*"@k3\/([a-z-]+)/g,
+      )) {
         if (target === name || allowed.includes(target)) {
           if (target !== name && !manifest.dependencies?.[`@k3/${target}`]) {
-            faults.push(`${file} imports @k3/${target}, which packages/${name}/package.json does not declare`);
+            faults.push(
+              `${file} imports @k3/${target}, which packages/${name}/package.json does not declare`,
+            );
           }
-        } else faults.push(`${file} imports @k3/${target}; @k3/${name} may import only: ${allowed.join(", ") || "nothing"}`);
+        } else
+          faults.push(
+            `${file} imports @k3/${target}; @k3/${name} may import only: ${allowed.join(", ") || "nothing"}`,
+          );
       }
     }
   }

@@ -28,7 +28,9 @@ function newer(a, b) {
 /** Symbol versions stand as plain text in an ELF file's .dynstr. */
 function tooNew(file) {
   const found = readFileSync(file, "latin1").matchAll(/\0(GLIBC|GLIBCXX|CXXABI)_(\d[\d.]*)(?=\0)/g);
-  return [...found].filter(([, library, version]) => newer(version, FLOOR[library])).map(([text]) => text.slice(1));
+  return [...found]
+    .filter(([, library, version]) => newer(version, FLOOR[library]))
+    .map(([text]) => text.slice(1));
 }
 
 function fail(message) {
@@ -37,7 +39,8 @@ function fail(message) {
 }
 
 function needBuilt({ name, built }) {
-  if (!existsSync(built)) fail(`${name}: ${built} is not there. Build it first: pnpm build (needs CMake and a C++20 compiler)`);
+  if (!existsSync(built))
+    fail(`${name}: ${built} is not there. Build it first: pnpm build (needs CMake and a C++20 compiler)`);
 }
 
 const [action] = process.argv.slice(2);
@@ -55,6 +58,8 @@ if (action === "copy") {
     needBuilt(place);
     const faults = tooNew(place.built);
     if (faults.length > 0)
-      fail(`${place.name} would need ${faults.join(", ")}; the packages promise to run with ${Object.values(FLOOR).join(", ")}`);
+      fail(
+        `${place.name} would need ${faults.join(", ")}; the packages promise to run with ${Object.values(FLOOR).join(", ")}`,
+      );
   }
 } else fail("usage: platform-binary.mjs copy | remove | floor");

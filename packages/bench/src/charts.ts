@@ -2,6 +2,9 @@
 
 const PALETTE = ["#2f6f9f", "#c8553d", "#588157", "#8e6c8a", "#b08900"];
 
+/** In user units, so that text is 12 px on a phone and 16 px at the most (see the page's style). */
+const WIDTH = 400;
+
 const escapeXml = (text: string) => text.replace(/[&<>"]/g, (c) => `&#${c.charCodeAt(0)};`);
 
 export interface Bar {
@@ -14,12 +17,12 @@ export interface Bar {
 
 /** Horizontal stacked bars: one row per label, one colour per series. */
 export function barChart(title: string, series: readonly string[], bars: readonly Bar[]): string {
-  const width = 640;
+  const width = WIDTH;
   const row = 34;
   const top = 44;
   const height = top + bars.length * row + 8;
   const most = Math.max(...bars.map((bar) => bar.values.reduce((a, b) => a + b, 0)), Number.MIN_VALUE);
-  const scale = (width - 150) / most;
+  const scale = (width - 110) / most;
   const rows = bars.map((bar, index) => {
     const y = top + index * row;
     let x = 0;
@@ -44,7 +47,7 @@ export function lineChart(
   lines: readonly Line[],
   axes: { x: (value: number) => string; y: (value: number) => string },
 ): string {
-  const width = 640;
+  const width = WIDTH;
   const height = 260;
   const [left, top, right, bottom] = [8, 50, width - 8, height - 24];
   const all = lines.flatMap((line) => line.points);
@@ -78,7 +81,7 @@ export interface Interval {
 
 /** Ratio intervals around 1: whoever crosses the line claims no difference. */
 export function intervalChart(title: string, intervals: readonly Interval[]): string {
-  const width = 640;
+  const width = WIDTH;
   const row = 34;
   const top = 44;
   const height = top + intervals.length * row + 8;

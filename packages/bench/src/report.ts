@@ -117,7 +117,7 @@ export function htmlReport(result: BenchResult): string {
 <title>k3 bench</title>
 <style>
 body{font:16px/1.5 system-ui,sans-serif;max-width:44rem;margin:0 auto;padding:1rem;color:#222;background:#fff}
-svg{width:100%;height:auto;font:12px system-ui,sans-serif}svg .title{font-size:14px;font-weight:600}svg .label{fill:#555}
+svg{width:100%;max-width:34rem;height:auto;font:12px system-ui,sans-serif}svg .title{font-size:14px;font-weight:600}svg .label{fill:#555}
 figure{margin:1.5rem 0}.scroll{overflow-x:auto}table{border-collapse:collapse;font-size:13px}td,th{border:1px solid #ccc;padding:.3rem .5rem;text-align:left;white-space:nowrap}
 .wrong{color:#b00020;font-weight:700}
 </style></head><body>

@@ -7,25 +7,25 @@ function once<T>(name: string, parse: (text: string) => T) {
   return (value: unknown): T | undefined => {
     if (value === undefined) return undefined;
     if (Array.isArray(value)) throw new StageError("E_USAGE", `--${name} is given more than once`);
-    return parseWith(parse, value);
+    return parseWith(name, parse, value);
   };
 }
 
 /** yargs keeps only the message of what is thrown here, so the hint goes into it. */
-function parseWith<T>(parse: (text: string) => T, value: unknown): T {
+function parseWith<T>(name: string, parse: (text: string) => T, value: unknown): T {
   try {
     return parse(String(value));
   } catch (error) {
-    if (!(error instanceof StageError) || error.hint === undefined) throw error;
-    throw new StageError("E_USAGE", `${error.message}: ${error.hint}`);
+    if (!(error instanceof StageError)) throw error;
+    throw new StageError("E_USAGE", `--${name}: ${error.message}${error.hint ? `: ${error.hint}` : ""}`);
   }
 }
 
-function each<T>(parse: (text: string) => T) {
+function each<T>(name: string, parse: (text: string) => T) {
   return (value: unknown): T[] | undefined =>
     value === undefined
       ? undefined
-      : (Array.isArray(value) ? value : [value]).map((item) => parseWith(parse, item));
+      : (Array.isArray(value) ? value : [value]).map((item) => parseWith(name, parse, item));
 }
 
 export function text(name: string, describe: string) {
@@ -37,13 +37,13 @@ export function text(name: string, describe: string) {
   } as const satisfies Options;
 }
 
-export function texts(describe: string) {
+export function texts(name: string, describe: string) {
   return {
     type: "string",
     array: true,
     nargs: 1,
     describe,
-    coerce: each((value) => value),
+    coerce: each(name, (value) => value),
   } as const satisfies Options;
 }
 
@@ -77,7 +77,7 @@ export function memory(describe: string) {
   } as const satisfies Options;
 }
 
-function parseNumber(name: string, value: string, { min, max, whole }: Range & { whole: boolean }): number {
+function parseNumber(value: string, { min, max, whole }: Range & { whole: boolean }): number {
   const number = /^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i.test(value) ? Number(value) : Number.NaN;
   const fits = number >= (min ?? Number.NEGATIVE_INFINITY) && number <= (max ?? Number.POSITIVE_INFINITY);
   if (!fits || (whole && !Number.isSafeInteger(number))) {
@@ -87,7 +87,7 @@ function parseNumber(name: string, value: string, { min, max, whole }: Range & {
     ].filter(Boolean);
     throw new StageError(
       "E_USAGE",
-      `--${name} ${value}: not a ${whole ? "whole " : ""}number${limits.length ? ` of ${limits.join(" and ")}` : ""}`,
+      `${value} is not a ${whole ? "whole " : ""}number${limits.length ? ` of ${limits.join(" and ")}` : ""}`,
     );
   }
   return number;
@@ -99,27 +99,27 @@ interface Range {
 }
 
 export function whole(name: string, describe: string, range: Range = {}) {
-  const parse = once(name, (value) => parseNumber(name, value, { ...range, whole: true }));
+  const parse = once(name, (value) => parseNumber(value, { ...range, whole: true }));
   return { type: "string", requiresArg: true, describe, coerce: parse } as const satisfies Options;
 }
 
 export function wholes(name: string, describe: string, range: Range = {}) {
-  const parse = each((value) => parseNumber(name, value, { ...range, whole: true }));
+  const parse = each(name, (value) => parseNumber(value, { ...range, whole: true }));
   return { type: "string", array: true, nargs: 1, describe, coerce: parse } as const satisfies Options;
 }
 
-export function sizes(describe: string) {
+export function sizes(name: string, describe: string) {
   return {
     type: "string",
     array: true,
     nargs: 1,
     describe,
-    coerce: each(parseSize),
+    coerce: each(name, parseSize),
   } as const satisfies Options;
 }
 
 export function real(name: string, describe: string, range: Range = {}) {
-  const parse = once(name, (value) => parseNumber(name, value, { ...range, whole: false }));
+  const parse = once(name, (value) => parseNumber(value, { ...range, whole: false }));
   return { type: "string", requiresArg: true, describe, coerce: parse } as const satisfies Options;
 }
 
@@ -132,7 +132,7 @@ export function idList(name: string, describe: string) {
   const parse = once(name, (value) =>
     value.split(",").map((part) => {
       if (!/^\d{1,15}$/.test(part.trim())) {
-        throw new StageError("E_USAGE", `--${name} ${value}: "${part}" is not a token id`, {
+        throw new StageError("E_USAGE", `"${part}" is not a token id`, {
           hint: "write ids like 1008,10484,318",
         });
       }

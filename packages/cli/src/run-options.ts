@@ -44,7 +44,7 @@ export function runOptions<T>(yargs: Argv<T>) {
       default: "16",
     })
     .option("layers", whole("layers", "run only the first N layers, then the model's own end", { min: 1 }))
-    .option("stop", texts("stop where this text would come"))
+    .option("stop", texts("stop", "stop where this text would come"))
     .option("ignore-eos", flag("do not stop at the model's end id"))
     .option("logprobs", whole("logprobs", "report the K likeliest tokens of each step", { min: 0, max: 100 }))
     .option("state", text("state", "continue from this state file if it exists, and save the state to it"))

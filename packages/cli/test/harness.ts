@@ -1,6 +1,6 @@
 import { spawn } from "node:child_process";
-import { Readable, Writable } from "node:stream";
 import { resolve } from "node:path";
+import { Readable, Writable } from "node:stream";
 import { main } from "../src/main.ts";
 
 export interface Outcome {
@@ -35,7 +35,11 @@ export async function k3(argv: readonly string[], stdin = ""): Promise<Outcome> 
     return { stream, text: () => pieces.join("") };
   };
   const [out, err] = [collect(), collect()];
-  const code = await main(argv, { stdout: out.stream, stderr: err.stream, stdin: Readable.from([Buffer.from(stdin)]) });
+  const code = await main(argv, {
+    stdout: out.stream,
+    stderr: err.stream,
+    stdin: Readable.from([Buffer.from(stdin)]),
+  });
   return outcome(code, out.text(), err.text());
 }
 
@@ -44,9 +48,18 @@ export const BIN = resolve(import.meta.dirname, "../bin/k3.js");
 /** Runs the installed program in a process of its own; `killAfterMs` sends SIGKILL, or another `signal`. */
 export function k3Process(
   argv: readonly string[],
-  { cwd, killAfterMs, signal = "SIGKILL", env }: { cwd: string; killAfterMs?: number; signal?: NodeJS.Signals; env?: NodeJS.ProcessEnv },
+  {
+    cwd,
+    killAfterMs,
+    signal = "SIGKILL",
+    env,
+  }: { cwd: string; killAfterMs?: number; signal?: NodeJS.Signals; env?: NodeJS.ProcessEnv },
 ): Promise<Outcome> {
-  const child = spawn(process.execPath, [BIN, ...argv], { cwd, env: { ...process.env, ...env }, stdio: ["ignore", "pipe", "pipe"] });
+  const child = spawn(process.execPath, [BIN, ...argv], {
+    cwd,
+    env: { ...process.env, ...env },
+    stdio: ["ignore", "pipe", "pipe"],
+  });
   let [stdout, stderr] = ["", ""];
   child.stdout.on("data", (data: Buffer) => (stdout += data));
   child.stderr.on("data", (data: Buffer) => (stderr += data));

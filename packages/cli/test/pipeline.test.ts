@@ -19,14 +19,18 @@ describe("k3 pipeline on the miniature", { timeout: 600_000 }, () => {
     const { code, stdout, stderr } = await k3(["pipeline", "--dir", work]);
     expect({ code, stderr: code ? stderr : "" }).toEqual({ code: 0, stderr: "" });
     expect(stdout).toContain("The capital of France is Paris.\n");
-    for (const stage of ["plan", "fetch", "verify", "pack", "run", "bench"]) expect(stderr).toMatch(new RegExp(`^${stage} `, "m"));
+    for (const stage of ["plan", "fetch", "verify", "pack", "run", "bench"])
+      expect(stderr).toMatch(new RegExp(`^${stage} `, "m"));
     expect(await readFile(join(work, "bench/bench.html"), "utf8")).toContain("<svg");
   });
 
   it("says at once that it is finished when it is run again", async () => {
     const { code, stdout } = await k3(["pipeline", "--dir", join(dir, "whole"), "--json"]);
     expect(code).toBe(0);
-    const result = JSON.parse(stdout.trim().split("\n").at(-1)!) as { command: string; stages: Record<string, any> };
+    const result = JSON.parse(stdout.trim().split("\n").at(-1)!) as {
+      command: string;
+      stages: Record<string, any>;
+    };
     expect(result.command).toBe("pipeline");
     expect(result.stages).toMatchObject({
       plan: { download_bytes: expect.any(Number), cost: null },
@@ -58,7 +62,8 @@ describe("k3 pipeline on the miniature", { timeout: 600_000 }, () => {
     const random = new Random(NIGHTLY ? Date.now() : 7);
     const work = join(dir, "killed");
     const kills = NIGHTLY ? 60 : 6;
-    for (let i = 0; i < kills; i++) await k3Process(["pipeline", "--dir", work], { cwd: dir, killAfterMs: 300 + random.below(5000) });
+    for (let i = 0; i < kills; i++)
+      await k3Process(["pipeline", "--dir", work], { cwd: dir, killAfterMs: 300 + random.below(5000) });
     const { code, stdout, stderr } = await k3Process(["pipeline", "--dir", work], { cwd: dir });
     expect({ code, stderr: code ? stderr : "" }).toEqual({ code: 0, stderr: "" });
     expect(stdout).toMatch(/The capital of France is Paris\./);

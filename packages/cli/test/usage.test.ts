@@ -10,7 +10,20 @@ beforeAll(async () => {
 });
 afterAll(() => rm(dir, { recursive: true, force: true }));
 
-const COMMANDS = ["plan", "doctor", "fetch", "verify", "pack", "run", "chat", "bench", "pipeline", "miniature", "hub", "clean"];
+const COMMANDS = [
+  "plan",
+  "doctor",
+  "fetch",
+  "verify",
+  "pack",
+  "run",
+  "chat",
+  "bench",
+  "pipeline",
+  "miniature",
+  "hub",
+  "clean",
+];
 
 describe("help and version", () => {
   it("lists every command of the design", async () => {
@@ -22,15 +35,24 @@ describe("help and version", () => {
   it.each([
     ["plan", "--memory --disk --download --codec --threads --price-vm --price-disk"],
     ["doctor", "--probe-seconds"],
-    ["fetch", "--revision --dir --concurrency --limit-rate --endpoint --cdn-host --include --exclude --first --repair --adopt-partials --switch-revision"],
-    ["verify", "--level --repo --revision --manifest --fail-on-extra --recheck --since-receipt --jobs --canary"],
+    [
+      "fetch",
+      "--revision --dir --concurrency --limit-rate --endpoint --cdn-host --include --exclude --first --repair --adopt-partials --switch-revision",
+    ],
+    [
+      "verify",
+      "--level --repo --revision --manifest --fail-on-extra --recheck --since-receipt --jobs --canary",
+    ],
     ["pack", "--codec --check --threads --dry-run"],
     [
       "run",
       "--trunk --prompt --prompt-file --ids --generate --memory --threads --layers --chunk --temperature --top-p --min-p --repeat-penalty --seed --stop --ignore-eos --logprobs --state --dump-logits --trace-experts",
     ],
     ["chat", "--trunk --system --tools --thinking-effort --conversation --memory --temperature"],
-    ["bench", "--trunk --runs --memory --threads --prompt --generate --cold --out --against --ids-pattern --seconds-pattern"],
+    [
+      "bench",
+      "--trunk --runs --memory --threads --prompt --generate --cold --out --against --ids-pattern --seconds-pattern",
+    ],
     ["pipeline", "--revision --dir --memory --prompt --generate --status"],
     ["hub", "--port"],
     ["clean", "--yes"],
@@ -50,11 +72,11 @@ describe("unusable arguments end with exit code 2 before anything is done", () =
     [[], "which command"],
     [["fly"], "fly"],
     [["run", "DIR", "--prompt", "x", "--fast"], "fast"],
-    [["run"], "model_dir"],
+    [["run"], "need at least 1"],
     [["run", "DIR", "--ids", "1,,2x"], "not a token id"],
     [["run", "DIR", "--ids", "1,-2"], "not a token id"],
     [["run", "DIR", "--ids", "1", "--prompt", "x"], "exclusive"],
-    [["run", "DIR", "--prompt", "x", "--generate", "many"], "--generate many"],
+    [["run", "DIR", "--prompt", "x", "--generate", "many"], "--generate: many is not a whole number"],
     [["run", "DIR", "--prompt", "x", "--layers", "0"], "at least 1"],
     [["run", "DIR", "--prompt", "x", "--memory", "lots"], "not a size"],
     [["run", "DIR", "--prompt", "x", "--memory", "8GB", "--memory", "9GB"], "more than once"],
@@ -76,7 +98,12 @@ describe("unusable arguments end with exit code 2 before anything is done", () =
     const machine = await k3([...argv, "--json"]);
     expect(machine.code).toBe(2);
     expect(machine.json()).toHaveLength(1);
-    expect(machine.result()).toMatchObject({ type: "error", exit: 2, code: expect.stringMatching(/^E_/), message: expect.any(String) });
+    expect(machine.result()).toMatchObject({
+      type: "error",
+      exit: 2,
+      code: expect.stringMatching(/^E_/),
+      message: expect.any(String),
+    });
   });
 });
 
@@ -88,10 +115,14 @@ describe("what is not there is named", () => {
   });
 
   it("a config that is not Kimi K3's, with every fault at once", async () => {
-    await writeFile(join(dir, "config.json"), JSON.stringify({ model_type: "llama", text_config: { hidden_size: 0 } }));
+    await writeFile(
+      join(dir, "config.json"),
+      JSON.stringify({ model_type: "llama", text_config: { hidden_size: 0 } }),
+    );
     const { code, stderr } = await k3(["run", dir, "--ids", "1"]);
     expect(code).toBe(2);
-    for (const field of ["hidden_size", "num_hidden_layers", "linear_attn_config"]) expect(stderr).toContain(field);
+    for (const field of ["hidden_size", "num_hidden_layers", "linear_attn_config"])
+      expect(stderr).toContain(field);
   });
 
   it("the cause only with --debug", async () => {

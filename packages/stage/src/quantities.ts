@@ -50,9 +50,10 @@ export function formatBytes(bytes: number): string {
   return `${bytes < 0 ? "-" : ""}${value.toFixed(digits)} ${units[unit]}`;
 }
 
-/** Seconds for people: `0.42 s`, `38 s`, `12 min 05 s`, `3 h 20 min`, `2 d 04 h`. */
+/** Seconds for people: `14 ms`, `0.42 s`, `38 s`, `12 min 05 s`, `3 h 20 min`, `2 d 04 h`. */
 export function formatSeconds(seconds: number): string {
   if (!Number.isFinite(seconds)) return "unknown";
+  if (seconds > 0 && seconds < 0.0995) return `${Number((seconds * 1000).toPrecision(2))} ms`;
   if (seconds < 9.995) return `${seconds.toFixed(2)} s`;
   const whole = Math.round(seconds);
   const two = (n: number) => String(n).padStart(2, "0");

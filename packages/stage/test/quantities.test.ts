@@ -41,6 +41,8 @@ describe("formatting", () => {
   ])("%d bytes", (bytes, text) => expect(formatBytes(bytes)).toBe(text));
 
   it.each([
+    [0.0142, "14 ms"],
+    [0.00035, "0.35 ms"],
     [0.424, "0.42 s"],
     [38.2, "38 s"],
     [902.53, "15 min 03 s"],

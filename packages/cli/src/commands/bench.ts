@@ -29,7 +29,7 @@ const cacheSimCommand = command({
         demandOption: true,
         describe: "a file of k3 run --trace-experts",
       })
-      .option("size", sizes("a cache size; several may be given"))
+      .option("size", sizes("size", "a cache size; several may be given"))
       .option("expert-bytes", {
         ...whole("expert-bytes", "bytes of one expert", { min: 1 }),
         default: "17547264",
@@ -53,12 +53,12 @@ export function benchCommand(context: Context) {
         .positional("model_dir", { type: "string", describe: "the checkpoint" })
         .option("trunk", text("trunk", "its packed trunk"))
         .option("runs", { ...whole("runs", "runs of each point", { min: 1, max: 1000 }), default: "3" })
-        .option("memory", sizes("a memory budget; several make a ladder"))
+        .option("memory", sizes("memory", "a memory budget; several make a ladder"))
         .option(
           "threads",
           wholes("threads", "a number of threads; several may be given", { min: 1, max: 1024 }),
         )
-        .option("prompt", texts("a prompt; several may be given"))
+        .option("prompt", texts("prompt", "a prompt; several may be given"))
         .option("generate", {
           ...whole("generate", "tokens to generate in each run", { min: 1, max: 100_000 }),
           default: "8",
