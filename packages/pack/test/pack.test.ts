@@ -2,10 +2,11 @@ import { mkdir, open, readdir, readFile, rename, stat, writeFile } from "node:fs
 import { join } from "node:path";
 import { openCheckpoint } from "@k3/checkpoint";
 import { lockFile, type ProgressEvent, type StageEvent } from "@k3/stage";
+import { makeMiniature } from "@k3/testkit";
 import { blockSegments, openTrunk, tensorRows, trunkAddon } from "@k3/trunk";
 import { describe, expect, it } from "vitest";
 import { pack } from "../src/index.ts";
-import { madeCheckpoint, trunkDigest, writeCheckpoint } from "./fixture.ts";
+import { madeCheckpoint, temporaryDirectory, trunkDigest, writeCheckpoint } from "./fixture.ts";
 
 const small = { blockBytes: 16_384, threads: 2 } as const;
 
@@ -53,6 +54,15 @@ describe("pack", () => {
       await pack({ modelDir, trunkDir, ...small });
       await expectEqual(modelDir, trunkDir);
     }
+  });
+
+  it("packs the miniature", async () => {
+    const root = await temporaryDirectory();
+    const [modelDir, trunkDir] = [join(root, "model"), join(root, "trunk")];
+    await makeMiniature(modelDir);
+    const { source_bytes, stored_bytes } = await pack({ modelDir, trunkDir, check: true });
+    expect(stored_bytes).toBeLessThan(source_bytes);
+    await expectEqual(modelDir, trunkDir);
   });
 
   it("gives the same bytes for any number of threads, with and without the page cache", async () => {
