@@ -2,6 +2,7 @@ import { existsSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { MessageChannel, Worker } from "node:worker_threads";
 import type { FileIdentity, HashRecord } from "@k3/stage";
+import { hashHere } from "./open-file.ts";
 
 export interface HashTask {
   path: string;
@@ -25,6 +26,28 @@ export type HashAnswer =
   | { read: number }
   | { done: HashedFile }
   | { error: { message: string; code: string | undefined } };
+
+/** Files up to this size are hashed where we are. */
+const SMALL_BYTES = 1024 * 1024;
+
+/** Hashes one file after another; its threads are started when the first large one comes. */
+export class LazyHasher {
+  #hasher: FileHasher | undefined;
+
+  async hash(task: HashTask, onBytes: (bytes: number) => void): Promise<HashedFile> {
+    if (task.size > SMALL_BYTES) {
+      this.#hasher ??= new FileHasher();
+      return this.#hasher.hash(task, onBytes);
+    }
+    const file = hashHere(task);
+    onBytes(file.identity.size);
+    return file;
+  }
+
+  async close(): Promise<void> {
+    await this.#hasher?.close();
+  }
+}
 
 /** Hashes one file after another, in two threads of its own. */
 export class FileHasher {

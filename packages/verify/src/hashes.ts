@@ -12,7 +12,7 @@ import {
 } from "@k3/stage";
 import type { HashJournal } from "./hash-journal.ts";
 import { provesContent } from "./hash-journal.ts";
-import { FileHasher, type HashedFile } from "./hash-pool.ts";
+import { type HashedFile, LazyHasher } from "./hash-pool.ts";
 import { expectedHash, localPath } from "./paths.ts";
 import { headOf } from "./sizes.ts";
 import type { VerifyFault } from "./types.ts";
@@ -65,11 +65,11 @@ export async function hashFiles(files: readonly SnapshotFile[], options: HashOpt
   const heartbeat = setInterval(() => meter.add(0), 500);
   const queue = unread.values();
   let bytesRead = 0;
-  const hashers: FileHasher[] = [];
+  const hashers: LazyHasher[] = [];
   const stop = () => void Promise.all(hashers.map((hasher) => hasher.close()));
   signal?.addEventListener("abort", stop, { once: true });
   const work = async () => {
-    const hasher = new FileHasher();
+    const hasher = new LazyHasher();
     hashers.push(hasher);
     for (const file of queue) {
       throwIfAborted(signal);
@@ -130,7 +130,7 @@ async function fromJournal(
 }
 
 async function hashOne(
-  hasher: FileHasher,
+  hasher: LazyHasher,
   file: SnapshotFile,
   { dir, journal, signal }: HashOptions,
   onBytes: (bytes: number) => void,

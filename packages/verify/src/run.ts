@@ -82,8 +82,7 @@ export class VerifyRun {
   /** The structure of a directory with a listing: a config.json with wrong content is a fault, not a refused config. */
   async listedStructure({ selected }: Expected): Promise<void> {
     const config = selected.find(({ path }) => path === "config.json");
-    const fault =
-      config && !this.#absent.has(config.path) ? await hashSmall(this.#options.dir, config) : undefined;
+    const fault = config && !this.#absent.has(config.path) ? hashSmall(this.#options.dir, config) : undefined;
     if (fault) this.#fault(fault);
     else await this.structure(true);
   }
