@@ -123,28 +123,37 @@ async function speed() {
   server.stop();
 }
 
+/** A cgroup (v1 or v2) with a memory limit, or undefined where we may not make one. */
+function makeCgroup(limit) {
+  const v1 = existsSync("/sys/fs/cgroup/memory/memory.limit_in_bytes");
+  const path = join(v1 ? "/sys/fs/cgroup/memory" : "/sys/fs/cgroup", `k3-fetch-bench-${process.pid}`);
+  try {
+    if (!v1 && !existsSync("/sys/fs/cgroup/cgroup.controllers")) return undefined;
+    mkdirSync(path);
+    writeFileSync(join(path, v1 ? "memory.limit_in_bytes" : "memory.max"), String(limit));
+  } catch {
+    return undefined;
+  }
+  const kills = () =>
+    /oom_kill (\d+)/.exec(readFileSync(join(path, v1 ? "memory.oom_control" : "memory.events"), "utf8"))?.[1];
+  return { path, kills, remove: () => rmdirSync(path) };
+}
+
 async function memory() {
   const bytes = Number(values["shard-bytes"]);
-  const cgroup = "/sys/fs/cgroup/k3-fetch-bench";
-  const limit = 512 * 1024 * 1024;
-  try {
-    mkdirSync(cgroup, { recursive: true });
-    writeFileSync(join(cgroup, "memory.max"), String(limit));
-  } catch {
-    if (existsSync(cgroup)) rmdirSync(cgroup);
-    console.log("memory: no right to make a cgroup (v2) here; running without");
-  }
-  const inGroup = existsSync(cgroup) ? cgroup : undefined;
+  const cgroup = makeCgroup(512 * 1024 * 1024);
   const server = await startServer(1, bytes);
   const dir = fresh();
-  const { result, peakMb } = await runClient({ dir, endpoint: server.endpoint }, { cgroup: inGroup });
+  const { result, peakMb } = await runClient({ dir, endpoint: server.endpoint }, { cgroup: cgroup?.path });
   rmSync(dir, { recursive: true });
   server.stop();
-  const events = inGroup ? readFileSync(join(cgroup, "memory.events"), "utf8") : "";
-  if (inGroup) rmdirSync(cgroup);
+  const where = cgroup
+    ? `under a cgroup limit of 512 MiB (out-of-memory kills: ${cgroup.kills()})`
+    : "(no right to make a cgroup here)";
   console.log(
-    `memory: one shard of ${MB(bytes)} MB${inGroup ? " under a 512 MiB cgroup" : ""}: peak resident ${peakMb.toFixed(0)} MB, ${MB(result.bytes / result.seconds)} MB/s${events ? `, oom_kill ${/oom_kill (\d+)/.exec(events)[1]}` : ""}`,
+    `memory: one shard of ${MB(bytes)} MB ${where}: peak resident ${peakMb.toFixed(0)} MB, ${MB(result.bytes / result.seconds)} MB/s`,
   );
+  cgroup?.remove();
 }
 
 async function resume() {

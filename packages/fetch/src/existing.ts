@@ -1,5 +1,6 @@
 import { stat } from "node:fs/promises";
 import {
+  CHUNK_BYTES,
   type FileIdentity,
   fileIdentity,
   hashJournalPath,
@@ -19,6 +20,7 @@ import type { Run } from "./run.ts";
 interface Known {
   identity: FileIdentity;
   hash: string;
+  crc32?: number[] | undefined;
 }
 
 /** What earlier runs of fetch or verify established about the files of a directory, by path. */
@@ -48,8 +50,17 @@ export class KnownHashes {
     );
   }
 
-  #add(path: string, { identity, hash }: Known): void {
-    this.#known.set(path, [...(this.#known.get(path) ?? []), { identity, hash }]);
+  /** The CRC-32 of each 64 MiB of a file with the published hash, if they were ever recorded. */
+  chunkCrcs(file: SnapshotFile): number[] | undefined {
+    const { hash } = expectedHash(file);
+    const chunks = Math.ceil(file.size / CHUNK_BYTES);
+    return (this.#known.get(file.path) ?? []).find(
+      (known) => known.hash === hash && known.crc32?.length === chunks,
+    )?.crc32;
+  }
+
+  #add(path: string, { identity, hash, crc32 }: Known): void {
+    this.#known.set(path, [...(this.#known.get(path) ?? []), { identity, hash, crc32 }]);
   }
 }
 

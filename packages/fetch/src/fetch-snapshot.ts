@@ -101,10 +101,10 @@ async function work(run: Run): Promise<{ revision: string; files: SnapshotFile[]
   const { journal } = await Journal.open(hashPath);
   const context: PublishContext = { dir, revision, hashes: journal, disk: run.disk, published: new Map() };
   try {
-    const damaged = await repairDamaged(run, context, receipt, wanted);
+    const damaged = await repairDamaged(run, context, receipt, wanted, known);
     if (settings.repair) return { revision, files: damaged.repaired };
-    const healthy = wanted.filter((file) => !damaged.lost.includes(file));
-    const stock = await takeStock(run, context, healthy, known);
+    const others = wanted.filter((file) => !damaged.lost.includes(file) && !damaged.repaired.includes(file));
+    const stock = await takeStock(run, context, others, known);
     const missing = [...stock.missing, ...damaged.lost];
     if (missing.length === 0) {
       report.begin("complete", sizeOf(wanted), sizeOf(wanted));
@@ -180,6 +180,7 @@ async function repairDamaged(
   context: PublishContext,
   receipt: Receipt | undefined,
   wanted: readonly SnapshotFile[],
+  known: KnownHashes,
 ): Promise<{ repaired: SnapshotFile[]; lost: SnapshotFile[] }> {
   const repaired: SnapshotFile[] = [];
   const lost: SnapshotFile[] = [];
@@ -187,8 +188,11 @@ async function repairDamaged(
     const file = wanted.find((each) => each.path === path);
     if (!file || !receipt) continue;
     await mkdir(partsDirectory(context.dir), { recursive: true });
-    if (await repairFile(run, context, receipt, file, chunks)) repaired.push(file);
-    else lost.push(file);
+    const before = run.report.downloaded;
+    if (await repairFile(run, context, receipt, file, chunks, known.chunkCrcs(file))) {
+      repaired.push(file);
+      run.report.resumed += Math.max(0, file.size - (run.report.downloaded - before));
+    } else lost.push(file);
   }
   if (!run.settings.repair) return { repaired, lost };
   if (lost.length > 0) {

@@ -10,6 +10,7 @@ import {
   throwIfAborted,
   writeReceipt,
 } from "@k3/stage";
+import { pause } from "./backoff.ts";
 import { hashWhole } from "./hasher.ts";
 import { writeHfMetadata } from "./hf-layout.ts";
 import { expectedHash, localPath, partName, partsDirectory } from "./paths.ts";
@@ -24,7 +25,7 @@ const MAX_ROUNDS = 3;
 
 /**
  * Fetches the damaged chunks of one published file again and writes them into it. A chunk is received aside, compared with
- * the CRC-32 that the receipt has for it, and only then patched in, so the file is never worse than it was; the receipt
+ * the CRC-32 that is known for it (from the receipt or the hash journal), and only then patched in, so the file is never worse than it was; the receipt
  * names the chunk as damaged until the whole file has been hashed and found right. False: that did not succeed, and the
  * file has to be fetched as a whole.
  */
@@ -34,11 +35,11 @@ export async function repairFile(
   receipt: Receipt,
   file: SnapshotFile,
   damaged: readonly number[],
+  known: readonly number[] | undefined,
 ): Promise<boolean> {
   const path = localPath(context.dir, file.path);
   const info = await stat(path).catch(() => undefined);
   if (info?.size !== file.size) return false;
-  const known = receipt.files.find((entry) => entry.path === file.path)?.crc32;
   const source = new FileSource(run, context.revision, file);
   let chunks = damaged.filter((chunk) => chunk * CHUNK_BYTES < file.size);
   for (let round = 0; round < MAX_ROUNDS; round++) {
@@ -56,6 +57,8 @@ export async function repairFile(
       await target.close();
     }
     run.report.begin(`hashing ${file.path}`, file.size);
+    // Later than the clock tick of the last write, so that nobody has to doubt what was hashed.
+    await pause(20, run.signal);
     const startedMs = Date.now();
     const result = await hashWhole(run.hasher, path, file, run.signal, (bytes) =>
       run.report.meter.add(bytes),

@@ -1,3 +1,4 @@
+import { writeFile } from "node:fs/promises";
 import { join, resolve, sep } from "node:path";
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
@@ -15,6 +16,7 @@ import { localPath, requireSafePaths, unsafePath } from "../src/paths.ts";
 import { judge } from "../src/range-check.ts";
 import { matcher } from "../src/selection.ts";
 import { findToken, redact } from "../src/token.ts";
+import { temporary } from "./support.ts";
 
 describe("Content-Range", () => {
   it("round-trips every range, and is undefined for every malformed one", () => {
@@ -330,8 +332,7 @@ describe("tokens and what is said", () => {
     ).toBeUndefined();
     expect(await findToken(undefined, { HOME: "/nowhere" })).toBeUndefined();
     await expect(findToken("two words")).rejects.toMatchObject({ code: "E_USAGE" });
-    const { mkdtemp, writeFile } = await import("node:fs/promises");
-    const home = await mkdtemp("/tmp/k3-fetch-home-");
+    const home = await temporary();
     await writeFile(join(home, "token"), "from-file\r\n");
     expect(await findToken(undefined, { HF_HOME: home })).toBe("from-file");
     expect(await findToken(undefined, { HF_HOME: "/x", HF_TOKEN_PATH: join(home, "token") })).toBe(

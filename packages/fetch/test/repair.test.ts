@@ -97,6 +97,16 @@ describe("repair", () => {
     await expectComplete(dir, files);
   });
 
+  it("without a receipt's entry, the CRC-32s that fetch recorded while downloading locate the damage", async () => {
+    const { hub, dir, receipt } = await verified();
+    await damage(dir, CHUNK_BYTES + 1);
+    await writeReceipt(dir, { ...receipt, files: [], damaged: [{ path: BIG.path, chunks: [1] }] });
+    hub.setFaults({ flipByteAt: { bytes: CHUNK_BYTES + 1000, count: 1 } });
+    const { result } = await run(hub, dir, { repair: true, internals });
+    expect(result.downloaded_bytes).toBe(2 * TAIL); // the first answer had a wrong byte, and was not patched in
+    await expectComplete(dir, files);
+  });
+
   it("a source that sends other bytes for the chunk changes nothing on the disk", async () => {
     const { hub, dir, receipt } = await verified();
     await damage(dir, CHUNK_BYTES + 70_000);
