@@ -208,7 +208,11 @@ async function nextCommand(dir: string, holds: boolean, ok: boolean): Promise<st
       ).some((found) => !found)
     : false;
   if (snapshot && missing) return `k3 fetch ${snapshot.repo} --revision ${snapshot.revision} --dir ${quoted}`;
-  if (snapshot && !(await readReceipt(dir).catch(() => undefined))) return `k3 verify ${quoted}`;
+  const receipt = await readReceipt(dir).catch(() => undefined);
+  if (snapshot && receipt && receipt.damaged.length > 0) {
+    return `k3 fetch ${snapshot.repo} --revision ${snapshot.revision} --dir ${quoted} --repair`;
+  }
+  if (snapshot && !receipt) return `k3 verify ${quoted}`;
   const trunk = `${quoted.replace(/\/$/, "")}-trunk`;
   const packed = await readFile(join(`${dir.replace(/\/$/, "")}-trunk`, "trunk.json"), "utf8").catch(
     () => undefined,
