@@ -29,6 +29,9 @@ export async function packedMiniature(): Promise<PackedMiniature> {
       () => true,
       () => false,
     );
-  while (!(await ready())) await setTimeout(50);
+  for (let waited = 0; !(await ready()); waited += 50) {
+    if (waited > 100_000) throw new Error("the test file that makes the miniature has failed");
+    await setTimeout(50);
+  }
   return { ...(await makeMiniature(dir)), trunks };
 }
