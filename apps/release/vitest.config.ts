@@ -5,7 +5,10 @@ export default defineConfig({
     name: "release",
     include: ["test/**/*.test.ts"],
     pool: "forks",
-    testTimeout: 300_000,
-    hookTimeout: 300_000,
+    // Packing puts binaries into the platform packages and takes them out again: one file at a time, after all other projects.
+    fileParallelism: false,
+    sequence: { groupOrder: 1 },
+    testTimeout: 600_000,
+    hookTimeout: 600_000,
   },
 });

@@ -2,6 +2,7 @@
 // Builds the native addon of a package with plain CMake: `node build-native.mjs [PACKAGE_DIR]`. Also used by
 // @k3/engine, whose addon compiles the codec from this package's sources.
 import { spawnSync } from "node:child_process";
+import { realpathSync } from "node:fs";
 import { createRequire } from "node:module";
 import { dirname, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -37,6 +38,7 @@ function run(command, args) {
   if (result.status !== 0) process.exit(result.status ?? 1);
 }
 
-if (process.argv[1] && resolve(process.argv[1]) === fileURLToPath(import.meta.url)) {
+// npm starts it through a symbolic link in node_modules/.bin.
+if (process.argv[1] && realpathSync(process.argv[1]) === fileURLToPath(import.meta.url)) {
   buildNative(resolve(process.argv[2] ?? resolve(dirname(fileURLToPath(import.meta.url)), "..")));
 }
