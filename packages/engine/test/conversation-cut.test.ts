@@ -6,6 +6,7 @@ import {
   Conversation,
   type ConversationOpenOptions,
   encodeConversation,
+  Model,
   parseAssistant,
   parseConversation,
 } from "../src/index.ts";
@@ -29,7 +30,9 @@ for (const name of ["thinking", "direct", "tools"] as const) {
           expect(closed.reason).toMatch(/cut off within (a tool call|the name of an element)/);
           // Before the calls begin there is nothing that could not be closed.
           const opened = completionIds.lastIndexOf(mini.tokenizer.specials.get("<|open|>")!, cut - 1);
-          expect(mini.tokenizer.decode(completionIds.slice(opened))).toMatch(/^<\|open\|>(tools|call|argument)/);
+          expect(mini.tokenizer.decode(completionIds.slice(opened))).toMatch(
+            /^<\|open\|>(tools|call|argument)/,
+          );
           continue;
         }
         expect(closed.ids.slice(0, cut)).toEqual(completionIds.slice(0, cut));
@@ -146,6 +149,31 @@ test("stopped after a token: what there is stays, the state is whole, and it can
   expect(rest.prefill_tokens).toBe(1);
   await expect(again.continue()).rejects.toMatchObject({ code: "E_USAGE" });
   await again.close();
+});
+
+test("stopped while the prompt is read: after the pass under way, and it goes on from there", async () => {
+  const { users, turns } = known("thinking");
+  const model = await Model.open({
+    modelDir: mini.dir,
+    threads: 1,
+    chunk: 8,
+    memory: 4e8,
+    contextTokens: 512,
+  });
+  const conversation = await Conversation.open({ model, tokenizer: mini.tokenizer });
+  const stop = new AbortController();
+  const turn = await conversation.say(users[0]!, {
+    stop: stop.signal,
+    onEvent: (event) => event.type === "progress" && event.phase.startsWith("reading") && stop.abort(),
+  });
+  expect(turn).toMatchObject({ finish_reason: "interrupted", content: "", thinking: "", generated_ids: [] });
+  expect(turn.prefill_tokens).toBe(8);
+  const rest = await conversation.continue();
+  expect(rest.generated_ids).toEqual(turns[0]!.completionIds);
+  expect(rest.reused_tokens).toBe(turn.prefill_tokens);
+  expect(rest.prefill_tokens + turn.prefill_tokens).toBe(turn.prompt_tokens);
+  await conversation.close();
+  await model.close();
 });
 
 for (const kept of [true, false]) {

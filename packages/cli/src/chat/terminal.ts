@@ -25,6 +25,9 @@ export async function talkInTerminal(
   return session.reports;
 }
 
+/** Progress shows up once this long nothing else has moved: with fast tokens it would only flicker. */
+const CALM_MS = 500;
+
 class TerminalSession {
   readonly reports: TurnReport[] = [];
   readonly #conversation: Conversation;
@@ -33,6 +36,7 @@ class TerminalSession {
   readonly #screen: Screen;
   readonly #prompt: Prompt;
   readonly #results: ToolResults;
+  #moved = 0;
 
   constructor(conversation: Conversation, context: Context, quiet: boolean) {
     this.#conversation = conversation;
@@ -115,6 +119,7 @@ class TerminalSession {
   }
 
   async #turn(begin: (options: TurnOptions) => Promise<Turn>): Promise<void> {
+    this.#moved = performance.now();
     const stop = new AbortController();
     const now = new AbortController();
     const unwatch = this.#prompt.watch(() => {
@@ -129,8 +134,11 @@ class TerminalSession {
         stop: stop.signal,
         signal: AbortSignal.any([this.#context.signal, now.signal]),
         onEvent: (event) => this.#event(event, stop.signal.aborted),
-        onPiece: (piece) =>
-          piece.type !== "tool-call" && this.#screen.text(piece.text, piece.type === "thinking"),
+        onPiece: (piece) => {
+          if (piece.type === "tool-call") return;
+          this.#moved = performance.now();
+          this.#screen.text(piece.text, piece.type === "thinking");
+        },
       });
       this.#finish(turn);
     } catch (error) {
@@ -159,7 +167,7 @@ class TerminalSession {
   #event(event: StageEvent, stopping: boolean): void {
     if (event.type === "log") {
       if (!this.#quiet || event.level !== "info") this.#screen.line(event.message);
-    } else if (!this.#quiet) {
+    } else if (!this.#quiet && performance.now() - this.#moved > CALM_MS) {
       this.#screen.status(`${stopping ? "stopping after this token: " : ""}${progressLine(event)}`);
     }
   }

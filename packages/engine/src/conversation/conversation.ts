@@ -252,7 +252,7 @@ export class Conversation {
           if (!told) events.onEvent?.({ type: "log", level: "warn", stage: "chat", message });
         }
         this.#change = null;
-        work.prefill = await this.#keeper.reach(wanted, events);
+        work.prefill = await this.#keeper.reach(wanted, events, options.stop);
         if (work.prefill.tokens > 0) this.#prefillRate = work.prefill;
         const onId = (id: number) => show(parser.push(id));
         interrupted = await this.#generate(turn, { ...events, stop: options.stop }, onId, work.decode);

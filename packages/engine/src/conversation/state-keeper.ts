@@ -16,7 +16,7 @@ import { readStateHeader } from "../state-file.ts";
 import type { Measured } from "./log.ts";
 
 /** A state is saved when this much time has passed since, or twenty times what saving takes: at most 5 % of the time goes to it. */
-const SAVE_INTERVAL_SECONDS = 30;
+const SAVE_INTERVAL_SECONDS = 10;
 const SAVE_SHARE = 20;
 const PROGRESS_MS = 500;
 
@@ -95,21 +95,34 @@ export class StateKeeper {
 
   /**
    * Reads what is missing of `wanted`, after `prepare`; saves the state on the way when that is due. Throws as Session.prefill; what is
-   * reached by then is kept.
+   * reached by then is kept. `stop` ends it early, after the pass under way.
    */
-  async reach(wanted: readonly number[], options: StageOptions): Promise<Measured> {
+  async reach(wanted: readonly number[], options: StageOptions, stop?: AbortSignal): Promise<Measured> {
     const session = this.#session;
     const started = performance.now();
     let tokens = 0;
-    while (session.position < wanted.length || session.logits === null) {
+    const total = wanted.length - session.position;
+    const meter = new Meter({
+      stage: "chat",
+      phase: "reading",
+      unit: "tokens",
+      total,
+      onEvent: options.onEvent,
+    });
+    while ((session.position < wanted.length || session.logits === null) && !stop?.aborted) {
       throwIfAborted(options.signal);
       // A whole chunk with the ids that are still pending: a pass costs the same for one token as for a chunk.
       const room = this.#model.plan.chunk - (session.ids.length - session.position);
       const part = wanted.slice(session.ids.length, session.ids.length + Math.max(0, room));
-      const passes = await session.prefill(part, options);
+      const passes = await session.prefill(part, {
+        ...options,
+        onEvent: overall(meter, tokens, part.length, options),
+      });
       tokens += passes.reduce((sum, pass) => sum + pass.tokens, 0);
+      meter.set(tokens);
       await this.saveWhenDue(options);
     }
+    if (tokens > 0) meter.emit();
     return { tokens, seconds: (performance.now() - started) / 1000 };
   }
 
@@ -161,6 +174,18 @@ export class StateKeeper {
   close(): void {
     this.#session.close();
   }
+}
+
+/** Turns a pass's progress by layers into that of everything that is to be read, so that its end can be told. */
+function overall(meter: Meter, before: number, tokens: number, { onEvent }: StageOptions): OnEvent {
+  return (event) => {
+    if (event.type === "log") onEvent?.(event);
+    else {
+      meter.phase = `reading: ${event.phase.split(": ").at(-1)}`;
+      meter.detail = event.detail ?? {};
+      meter.set(before + Math.round((100 * tokens * event.done) / (event.total ?? 1)) / 100);
+    }
+  };
 }
 
 /** The first place where `ids` is not the beginning of `whole`, or null when it is. */

@@ -34,7 +34,7 @@ export interface ConversationOpenOptions extends StageOptions {
 export type Piece = Exclude<AssistantEvent, { type: "end" }>;
 
 export interface TurnOptions extends StageOptions {
-  /** Ends the turn after the token under way, which keeps the state whole. `signal` ends it within that token. */
+  /** Ends the turn after the pass under way, which keeps the state whole. `signal` ends it within that pass. */
   stop?: AbortSignal | undefined;
   onPiece?: ((piece: Piece) => void) | undefined;
   maxTokens?: number | undefined;
