@@ -1,5 +1,5 @@
 import { join } from "node:path";
-import { availableBytes, Meter, StageError, throwIfAborted } from "@k3/stage";
+import { Meter, throwIfAborted } from "@k3/stage";
 import { BlockJob, PART_FILE } from "@k3/trunk";
 import type { PackJournal } from "./journal.ts";
 import type { PackSettings } from "./pack.ts";
@@ -11,7 +11,6 @@ export async function copyBlocks(
   plan: PackPlan,
   journal: PackJournal,
   settings: PackSettings,
-  needed: number,
 ): Promise<void> {
   const { trunkDir, signal, onEvent, threads, direct, commitMs } = settings;
   const { layout } = plan;
@@ -66,29 +65,11 @@ export async function copyBlocks(
     if (failure) throw failure;
     throwIfAborted(signal);
     reportFallback(job, settings);
-  } catch (error) {
-    throw await withNumbers(error, trunkDir, needed);
   } finally {
     clearInterval(ticker);
     signal?.removeEventListener("abort", cancel);
     job.close();
   }
-}
-
-/** A full disk is reported with what was needed and what there is. */
-async function withNumbers(error: unknown, dir: string, needed: number): Promise<unknown> {
-  const { code } = error as { code?: unknown };
-  if (code !== "E_SPACE" && code !== "ENOSPC" && code !== "EDQUOT") return error;
-  const available = await availableBytes(dir);
-  return new StageError(
-    "E_SPACE",
-    `the disk of ${dir} is full: about ${needed} bytes were needed from here, ${available} are free`,
-    {
-      hint: "free some space and run the same command again; what is written so far is kept",
-      details: { needed, available, path: dir },
-      cause: error,
-    },
-  );
 }
 
 function reportFallback(job: BlockJob, { direct, onEvent }: PackSettings): void {

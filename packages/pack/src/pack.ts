@@ -7,6 +7,7 @@ import {
   requireSpace,
   StageError,
   type StageOptions,
+  syncDirectory,
   throwIfAborted,
   toStageError,
 } from "@k3/stage";
@@ -15,6 +16,7 @@ import { checkTrunk } from "./check.ts";
 import { copyBlocks } from "./copy.ts";
 import { dryRun } from "./dry-run.ts";
 import { findFinished, recordSourceTimes } from "./finished.ts";
+import { withNumbers } from "./full-disk.ts";
 import { JOURNAL_FILE, PackJournal } from "./journal.ts";
 import {
   expectedDiskBytes,
@@ -145,21 +147,22 @@ async function packLocked(
   }
   const journal = await openWork(plan, settings);
   const resumed = journal.blocks;
+  let needed = plan.layout.blocks * 48; // the block table, about
   try {
     if (journal.blocks < plan.layout.blocks) {
       const job = jobOptions(plan, settings.threads, settings.direct);
       const ratio = await sampleRatio(plan, job, settings);
       const share = 1 - journal.offset / largestDataBytes(plan);
-      const needed = Math.ceil(expectedDiskBytes(plan, ratio) * (journal.blocks === 0 ? 1 : share));
+      needed = Math.ceil(expectedDiskBytes(plan, ratio) * (journal.blocks === 0 ? 1 : share));
       await requireSpace(trunkDir, needed, "the rest of the trunk");
-      await copyBlocks(plan, journal, settings, needed);
+      await copyBlocks(plan, journal, settings);
     }
     await requireUnchanged(plan);
     const manifest = await publishTrunk(trunkDir, { ...plan, results: journal.results });
     await recordSourceTimes(trunkDir, manifest.id, plan);
   } catch (error) {
     await journal.close();
-    throw error;
+    throw await withNumbers(error, trunkDir, needed);
   }
   await journal.remove();
   return { trunk: await openTrunk(trunkDir), resumed };
@@ -188,6 +191,7 @@ async function openWork(plan: PackPlan, settings: PackSettings): Promise<PackJou
     } finally {
       await handle.close();
     }
+    await syncDirectory(trunkDir); // the journal must never survive a power loss that the part does not
   } catch (error) {
     await journal.close();
     throw error;

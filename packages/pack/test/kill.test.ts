@@ -28,7 +28,8 @@ async function start(modelDir: string, trunkDir: string, threads: number) {
     out += data;
   });
   const closed = once(child, "close");
-  await once(child.stdout, "data");
+  // A child that cannot even begin is seen by its exit code.
+  await Promise.race([once(child.stdout, "data"), closed]);
   return { child, closed, output: () => out };
 }
 

@@ -195,7 +195,8 @@ describe("an interrupted pack", () => {
     expect(resumed_blocks).toBe(blocks);
     expect(await trunkDigest(trunkDir)).toEqual(expected);
 
-    // Renamed, but trunk.json not yet in place.
+    // Renamed, but trunk.json not yet in place; it was being written.
+    await writeFile(join(trunkDir, "trunk.json.4711.tmp"), "{");
     await writeFile(join(trunkDir, "trunk.journal"), journal);
     await rename(join(trunkDir, "trunk.json"), join(root, "trunk.json"));
     await pack({ ...options, trunkDir, check: true });
@@ -206,7 +207,7 @@ describe("an interrupted pack", () => {
     await writeFile(join(trunkDir, "trunk.part"), part);
     await pack({ ...options, trunkDir, check: true });
     expect(await trunkDigest(trunkDir)).toEqual(expected);
-    expect((await readdir(trunkDir)).filter((name) => /part|journal/.test(name))).toEqual([]);
+    expect((await readdir(trunkDir)).filter((name) => /part|journal|tmp/.test(name))).toEqual([]);
   });
 });
 

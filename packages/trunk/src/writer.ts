@@ -16,6 +16,8 @@ import { MANIFEST_FILE } from "./trunk.ts";
 /** The data file while it is being written; nothing opens it as a trunk. */
 export const PART_FILE = "trunk.part";
 const DATA_FILE = /^trunk-[0-9a-f]{16}\.bin$/;
+/** What a process leaves that is killed while it writes a file aside. */
+const ASIDE = /^trunk\.[a-z.]+\.\d+\.tmp$/;
 
 export interface TrunkContents {
   codec: TrunkCodec;
@@ -81,8 +83,9 @@ export function describeTrunk(contents: TrunkContents): { manifest: TrunkManifes
 
 /**
  * Turns the part file, whose blocks are written and durable, into the trunk of its directory: appends the block table,
- * renames the part to its final name, and renames trunk.json into place last; only then is the data file of an older
- * trunk removed. May be called again after it was interrupted anywhere. Throws E_DATA when the part is gone.
+ * renames the part to its final name, and renames trunk.json into place last; only then are the data file of an older
+ * trunk and the leftovers of killed writers removed, so only one process may be at work on a directory. May be called
+ * again after it was interrupted anywhere. Throws E_DATA when the part is gone.
  */
 export async function publishTrunk(dir: string, contents: TrunkContents): Promise<TrunkManifest> {
   const { manifest, table } = describeTrunk(contents);
@@ -118,7 +121,8 @@ export async function publishTrunk(dir: string, contents: TrunkContents): Promis
   }
   await writeFileAtomically(path, text);
   for (const name of await readdir(dir)) {
-    if (DATA_FILE.test(name) && name !== manifest.data.file) await unlink(join(dir, name));
+    const isOld = DATA_FILE.test(name) && name !== manifest.data.file;
+    if (isOld || ASIDE.test(name)) await unlink(join(dir, name));
   }
   return manifest;
 }
