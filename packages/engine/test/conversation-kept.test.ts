@@ -1,6 +1,6 @@
 // What kill -9 leaves is what the directory holds at that moment, so tests copy it at every token and open the copies.
 import { cpSync, existsSync, readFileSync, writeFileSync } from "node:fs";
-import { appendFile, readdir, readFile, truncate, unlink, writeFile } from "node:fs/promises";
+import { appendFile, mkdir, readdir, readFile, truncate, unlink, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { encodeRecord, type StageEvent } from "@k3/stage";
 import { MINIATURE_TOOLS } from "@k3/testkit";
@@ -274,6 +274,21 @@ function replaced(bytes: Buffer, from: string, to: string): Buffer {
   bytes.write(to, at, "latin1");
   return bytes;
 }
+
+test("a state that cannot be saved costs time after a restart, not the conversation", async () => {
+  const dir = mini.place();
+  await mkdir(join(dir, "state.k3", "in the way"), { recursive: true });
+  const { conversation, warnings } = await reopen(dir, { thinking: false });
+  expect((await conversation.say("Hello!")).content).toBe("Hi there!");
+  expect(warnings).toHaveLength(1);
+  expect(warnings[0]).toContain("could not be saved");
+  expect((await conversation.say("What is two plus two?")).content).toBe("Two plus two is four.");
+  await conversation.close();
+  const again = await reopen(dir);
+  expect(again.conversation.messages).toHaveLength(4);
+  expect(again.conversation.opened.recompute?.reason).toContain("cannot be used");
+  await again.conversation.close();
+});
 
 test("without a directory nothing is written", async () => {
   const conversation = await open({ thinking: false });
