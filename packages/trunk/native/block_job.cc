@@ -275,7 +275,7 @@ bool BlockJob::write_item(const Item& item, Worker* worker) {
       const ZeroBlock& zero = zero_block(raw_bytes);
       results_[block] = zero.result;
       const auto padded = static_cast<size_t>(align_up(zero.result.stored_bytes));
-      std::memcpy(out, zero.pages.data(), zero.pages.size());
+      if (!zero.pages.empty()) std::memcpy(out, zero.pages.data(), zero.pages.size());
       std::memset(out + zero.pages.size(), 0, padded - zero.pages.size());
       out += padded;
     } else {
