@@ -6,10 +6,11 @@ import {
   type ProgressEvent,
   type StageError,
 } from "@k3/stage";
+import { StatusLine } from "./status-line.ts";
 
 /** Where a command writes: standard output for results, standard error for everything that passes by. */
 export interface Streams {
-  stdout: NodeJS.WritableStream;
+  stdout: NodeJS.WritableStream & { isTTY?: boolean };
   stderr: NodeJS.WritableStream & { isTTY?: boolean; columns?: number };
 }
 
@@ -63,19 +64,20 @@ const NEW_PHASE_SECONDS = 1;
 /** Results on standard output; on standard error a single line that is redrawn, or a line every half minute. */
 export function humanOutput({ stdout, stderr }: Streams, quiet: boolean): Output {
   const live = stderr.isTTY === true && !quiet;
-  let drawn = false;
+  const status = new StatusLine(stderr);
   let lastLine = Number.NEGATIVE_INFINITY;
   let lastPhase = "";
 
-  const erase = () => {
-    if (drawn) stderr.write("\r\x1b[2K");
-    drawn = false;
+  /** Makes the terminal ready for a line of ours, also when text of an answer stands there unfinished. */
+  const ownLine = () => {
+    status.clear();
+    if (status.midline) stderr.write("\n");
+    status.midline = false;
   };
   const progress = (event: ProgressEvent) => {
     const line = progressLine(event);
     if (live) {
-      stderr.write(`\r\x1b[2K${line.slice(0, Math.max(20, (stderr.columns ?? 100) - 1))}`);
-      drawn = true;
+      status.show(line);
       return;
     }
     const phase = `${event.stage} ${phaseKind(event.phase)}`;
@@ -91,26 +93,29 @@ export function humanOutput({ stdout, stderr }: Streams, quiet: boolean): Output
       if (event.type === "progress") {
         if (!quiet) progress(event);
       } else if (!quiet || event.level !== "info") {
-        erase();
+        ownLine();
         stderr.write(`${event.stage}: ${event.level === "info" ? "" : `${event.level}: `}${event.message}\n`);
       }
     },
     text: (piece) => {
-      erase();
+      status.clear();
       stdout.write(piece);
+      // Text that goes into a file leaves the cursor of the terminal where it was.
+      if (piece !== "") status.midline = stdout.isTTY === true && !piece.endsWith("\n");
     },
     record: () => undefined,
     result: (_command, _result, lines) => {
-      erase();
+      status.clear();
+      status.midline = false;
       for (const line of lines) stdout.write(`${line}\n`);
     },
     note: (line) => {
       if (quiet) return;
-      erase();
+      ownLine();
       stderr.write(`${line}\n`);
     },
     error: (error, debug) => {
-      erase();
+      ownLine();
       stderr.write(`k3: ${error.message}\n`);
       if (error.hint) stderr.write(`    ${error.hint}\n`);
       if (debug) stderr.write(`${trace(error)}\n`);
@@ -120,7 +125,7 @@ export function humanOutput({ stdout, stderr }: Streams, quiet: boolean): Output
         );
       }
     },
-    close: erase,
+    close: () => status.clear(),
   };
 }
 

@@ -1,7 +1,4 @@
-/** What a terminal needs of a stream. */
-export interface TerminalStream extends NodeJS.WritableStream {
-  columns?: number;
-}
+import { StatusLine, type TerminalStream } from "../status-line.ts";
 
 /** Anything that moves the cursor or worse: what a model or a tool writes must not command the terminal. */
 const CONTROLS = /[\x00-\x08\x0b-\x1f\x7f-\x9f]/g;
@@ -10,23 +7,22 @@ const CONTROLS = /[\x00-\x08\x0b-\x1f\x7f-\x9f]/g;
 export class Screen {
   readonly #stream: TerminalStream;
   readonly #plain: boolean;
-  #status = false;
+  readonly #status: StatusLine;
   #dim = false;
-  /** Whether the cursor stands after text. */
-  #midline = false;
 
   constructor(stream: TerminalStream, { plain }: { plain: boolean }) {
     this.#stream = stream;
     this.#plain = plain;
+    this.#status = new StatusLine(stream);
   }
 
   /** Text of the answer, or of the thinking, which is dim (without colours: led by a word). */
   text(text: string, thinking: boolean): void {
     if (text === "") return;
-    this.#clear();
+    this.#status.clear();
     if (thinking !== this.#dim) this.#turnTo(thinking);
     this.#stream.write(text.replaceAll(CONTROLS, "\u{fffd}"));
-    this.#midline = !text.endsWith("\n");
+    this.#status.midline = !text.endsWith("\n");
   }
 
   /** A line of ours. */
@@ -37,30 +33,16 @@ export class Screen {
 
   /** Ends what `text` wrote. */
   endText(): void {
-    this.#clear();
+    this.#status.clear();
     if (this.#dim && !this.#plain) this.#stream.write("\x1b[22m");
     this.#dim = false;
-    if (this.#midline) this.#stream.write("\n");
-    this.#midline = false;
+    if (this.#status.midline) this.#stream.write("\n");
+    this.#status.midline = false;
   }
 
-  /**
-   * Shows progress on the line below the cursor: make room there by going down and up, remember the place, write, come back. The
-   * text above needs no redrawing, wherever it stands.
-   */
+  /** Shows progress; the text above stays as it is. */
   status(line: string): void {
-    if (this.#plain) return;
-    const shown = line.slice(0, Math.max(20, (this.#stream.columns || 80) - 1));
-    const below = this.#midline ? "\x1bD\x1b[A\x1b7\r\n" : "\x1b7\r";
-    this.#stream.write(
-      `${below}\x1b[2K${this.#dim ? "" : "\x1b[2m"}${shown}${this.#dim ? "" : "\x1b[22m"}\x1b8`,
-    );
-    this.#status = true;
-  }
-
-  #clear(): void {
-    if (this.#status) this.#stream.write(this.#midline ? "\x1b7\r\n\x1b[2K\x1b8" : "\r\x1b[2K");
-    this.#status = false;
+    if (!this.#plain) this.#status.show(line, !this.#dim);
   }
 
   #turnTo(thinking: boolean): void {
