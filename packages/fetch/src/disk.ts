@@ -2,17 +2,13 @@ import { spawn } from "node:child_process";
 import type { FileHandle } from "node:fs/promises";
 import { StageError } from "@k3/stage";
 
-/**
- * At most `limit` disk operations at a time. Writes and syncs can block for seconds on a slow disk, and each blocks a
- * thread of libuv's pool, which name lookups need too: with four blocked writes and the default pool of four threads,
- * no new connection can be made (nodejs/node#8436). Two keep any disk busy.
- */
-export class DiskQueue {
+/** At most so many operations at a time; the others wait their turn. */
+class Lane {
   readonly #limit: number;
   readonly #waiting: (() => void)[] = [];
   #running = 0;
 
-  constructor(limit = 2) {
+  constructor(limit: number) {
     this.#limit = limit;
   }
 
@@ -27,6 +23,31 @@ export class DiskQueue {
       else this.#running--;
     }
   }
+}
+
+/**
+ * The disk operations of a run. They can block for seconds on a slow disk, and each blocks a thread of libuv's pool, which
+ * name lookups need too: with all of them blocked, no new connection can be made (nodejs/node#8436). So writes take at
+ * most half of the pool, syncs one thread. Syncs have a lane of their own, so that writes go on beside a long one; and
+ * writes need several, since a busy event loop starts the next only once in a round.
+ */
+export class DiskQueue {
+  readonly #writes = new Lane(Math.min(8, Math.max(2, Math.floor(threadPoolSize() / 2))));
+  readonly #syncs = new Lane(1);
+
+  write<T>(operation: () => Promise<T>): Promise<T> {
+    return this.#writes.run(operation);
+  }
+
+  /** For whatever waits for the device: syncs, and the steps of opening and publishing that consist of them. */
+  sync<T>(operation: () => Promise<T>): Promise<T> {
+    return this.#syncs.run(operation);
+  }
+}
+
+/** Threads of libuv's pool: 4 unless the environment said otherwise when Node started. */
+function threadPoolSize(): number {
+  return Number(process.env["UV_THREADPOOL_SIZE"]) || 4;
 }
 
 /** A fixed number of buffers, made when first needed. Waiting for one is what slows the network to the disk's speed. */

@@ -37,7 +37,7 @@ export async function publish(
   const target = localPath(context.dir, part.file.path);
   await part.sync();
   await part.close();
-  await context.disk.run(() => moveIntoPlace(context, part, target, crc32));
+  await context.disk.sync(() => moveIntoPlace(context, part, target, crc32));
 }
 
 async function moveIntoPlace(

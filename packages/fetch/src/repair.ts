@@ -108,7 +108,7 @@ async function repairChunk(
       source.distrust();
     }
     await eachBlock(run, aside, length, async (data, at) => {
-      await run.disk.run(() => target.write(data, 0, data.length, start + at));
+      await run.disk.write(() => target.write(data, 0, data.length, start + at));
     });
   } finally {
     await aside.close();
@@ -135,7 +135,7 @@ async function receiveChunk(
       start: (segment: number) => segment * segmentBytes,
       length,
       write: async (data: Buffer, position: number) => {
-        await run.disk.run(() => aside.write(data, 0, data.length, position - span.start));
+        await run.disk.write(() => aside.write(data, 0, data.length, position - span.start));
       },
       markWritten: (segment: number) => run.risk.release(length(segment)),
     };

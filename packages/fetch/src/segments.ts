@@ -2,7 +2,7 @@ import { type FileHandle, mkdir, open, readFile, stat, unlink } from "node:fs/pr
 import { hostname } from "node:os";
 import { join } from "node:path";
 import { setImmediate } from "node:timers/promises";
-import { Journal, readJournal, type SnapshotFile, StageError, syncDirectory } from "@k3/stage";
+import { Journal, readJournal, type SnapshotFile, StageError } from "@k3/stage";
 import { z } from "zod";
 import { type DiskQueue, preallocate } from "./disk.ts";
 import { expectedHash, partName } from "./paths.ts";
@@ -83,7 +83,7 @@ export class PartFile {
    * process owns it, E_SPACE.
    */
   static open(directory: string, file: SnapshotFile, options: PartOptions): Promise<PartFile> {
-    return options.disk.run(() => PartFile.#open(directory, file, options));
+    return options.disk.sync(() => PartFile.#open(directory, file, options));
   }
 
   static async #open(directory: string, file: SnapshotFile, options: PartOptions): Promise<PartFile> {
@@ -109,12 +109,11 @@ export class PartFile {
     try {
       if (!valid) {
         await preallocate(handle, path, file.size);
-        await handle.datasync();
-        await syncDirectory(directory);
       }
+      // Syncs the directory too. The header need not be durable before the first record, which is synced after it.
       const { journal, records } = await Journal.open(journalPath);
       if (!valid) await journal.append(head, { durable: false });
-      await journal.append({ o: me });
+      await journal.append({ o: me }, { durable: false });
       await requireFirstLiveOwner(journalPath, me, file.path);
       const entries = records.slice(1).flatMap((entry) => record.safeParse(entry).data ?? []);
       return new PartFile(path, file, { handle, journal, records: entries }, options);
@@ -151,7 +150,7 @@ export class PartFile {
   async #writeAll(data: Buffer, position: number): Promise<void> {
     let done = 0;
     while (done < data.length) {
-      const { bytesWritten } = await this.#disk.run(() =>
+      const { bytesWritten } = await this.#disk.write(() =>
         this.#handle.write(data, done, data.length - done, position + done),
       );
       done += bytesWritten;
@@ -192,7 +191,7 @@ export class PartFile {
   /** Everything on the disk, for publishing. */
   async sync(): Promise<void> {
     await this.settle();
-    await this.#disk.run(() => this.#handle.sync());
+    await this.#disk.sync(() => this.#handle.sync());
   }
 
   async close(): Promise<void> {
@@ -210,7 +209,7 @@ export class PartFile {
     while (this.#unsynced.length > 0) {
       const batch = this.#unsynced;
       this.#unsynced = [];
-      await this.#disk.run(() => this.#handle.datasync());
+      await this.#disk.sync(() => this.#handle.datasync());
       for (const segment of batch) {
         const line = { s: segment, n: this.length(segment), c: hex8(this.crc[segment]!) };
         await this.#record(line, segment === batch.at(-1));
@@ -223,7 +222,7 @@ export class PartFile {
   }
 
   #record(line: object, durable: boolean): Promise<void> {
-    return this.#disk.run(() => this.#journal.append(line, { durable }));
+    return this.#disk.sync(() => this.#journal.append(line, { durable }));
   }
 
   #replay(entry: z.infer<typeof record>): void {
