@@ -115,7 +115,8 @@ class NativeEngine : public Napi::ObjectWrap<NativeEngine> {
  public:
   static Napi::Function define(Napi::Env env) {
     return DefineClass(env, "NativeEngine",
-                       {InstanceMethod<&NativeEngine::forward>("forward"), InstanceMethod<&NativeEngine::copy>("copy"),
+                       {InstanceMethod<&NativeEngine::sizes>("sizes"), InstanceMethod<&NativeEngine::open>("open"),
+                        InstanceMethod<&NativeEngine::forward>("forward"), InstanceMethod<&NativeEngine::copy>("copy"),
                         InstanceMethod<&NativeEngine::create_state>("createState"),
                         InstanceMethod<&NativeEngine::interrupt>("interrupt"),
                         InstanceMethod<&NativeEngine::stats>("stats"), InstanceMethod<&NativeEngine::close>("close")});
@@ -123,36 +124,72 @@ class NativeEngine : public Napi::ObjectWrap<NativeEngine> {
 
   explicit NativeEngine(const Napi::CallbackInfo& info) : Napi::ObjectWrap<NativeEngine>(info) {
     const Napi::Env env = info.Env();
-    if (!info[0].IsObject() || !info[1].IsObject()) {
-      throw_error(env, {"E_DEFECT", "NativeEngine needs a model and options", ""});
+    if (!info[0].IsObject()) {
+      throw_error(env, {"E_DEFECT", "NativeEngine needs a model", ""});
       return;
     }
-    Weights weights;
-    ExpertTable experts;
-    EngineOptions options;
-    Error error = read_model(info[0].As<Napi::Object>(), &weights, &experts, &options.files, &options.embedding);
-    if (!error) error = read_options(info[1].As<Napi::Object>(), &options);
-    if (error) {
+    auto model = std::make_unique<EngineModel>();
+    if (Error error = read_model(info[0].As<Napi::Object>(), model.get())) {
       throw_error(env, error);
       return;
     }
-    engine_ = std::make_unique<Engine>(std::move(weights), std::move(experts), std::move(options));
-    if (Error failed = engine_->open()) {
-      engine_.reset();
-      throw_error(env, failed);
-      return;
-    }
-    back_ = Napi::ThreadSafeFunction::New(env, Napi::Function::New(env, [](const Napi::CallbackInfo&) {}), "k3 engine", 0, 1);
-    back_.Unref(env);
-    // When the environment ends (a worker thread, process.exit) in mid-step. Hooks run in reverse order: this one before
-    // that of the thread-safe function, which the engine's thread may still call.
-    hook_ = std::make_unique<Hook>(Napi::Env(env).AddCleanupHook(static_cast<void (*)(NativeEngine*)>([](NativeEngine* self) { self->shut(false); }), this));
+    model_ = std::move(model);
   }
 
   ~NativeEngine() override { shut(true); }
 
  private:
   using Hook = Napi::Env::CleanupHook<void (*)(NativeEngine*), NativeEngine>;
+
+  // What the areas would take; nothing is opened for it.
+  Napi::Value sizes(const Napi::CallbackInfo& info) {
+    const Napi::Env env = info.Env();
+    if (!model_) {
+      throw_error(env, {"E_DEFECT", "the engine is open or closed", ""});
+      return env.Undefined();
+    }
+    const Weights& weights = model_->weights;
+    const EngineSizes sizes = measure(weights, model_->experts);
+    Napi::Object out = Napi::Object::New(env);
+    const auto set = [&](const char* name, uint64_t n) { out.Set(name, static_cast<double>(n)); };
+    set("activations", sizes.activations), set("activationsPerToken", sizes.activations_per_token);
+    set("perWorker", sizes.per_worker), set("ringSlot", sizes.ring_slot), set("expertSlot", sizes.expert_slot);
+    set("stateFixed", sizes.state_fixed), set("statePosition", sizes.state_position), set("tables", sizes.tables);
+    Napi::Uint32Array stored = Napi::Uint32Array::New(env, weights.blocks.size());
+    Napi::Uint32Array pinned = Napi::Uint32Array::New(env, weights.blocks.size());
+    for (size_t b = 0; b < weights.blocks.size(); ++b) {
+      stored[b] = weights.blocks[b].stored;
+      pinned[b] = static_cast<uint32_t>(round_up(weights.buffer_bytes(weights.blocks[b]), kPage));
+    }
+    out.Set("storedBytes", stored);
+    out.Set("blockBytes", pinned);
+    return out;
+  }
+
+  Napi::Value open(const Napi::CallbackInfo& info) {
+    Napi::Env env = info.Env();
+    EngineOptions options;
+    Error error;
+    if (!model_ || !info[0].IsObject()) error = {"E_DEFECT", "open needs options, once", ""};
+    if (!error) error = read_options(info[0].As<Napi::Object>(), &options);
+    if (!error) {
+      engine_ = std::make_unique<Engine>(std::move(*model_), std::move(options));
+      model_.reset();
+      error = engine_->open();
+      if (error) engine_.reset();
+    }
+    if (error) {
+      throw_error(env, error);
+      return env.Undefined();
+    }
+    back_ = Napi::ThreadSafeFunction::New(env, Napi::Function::New(env, [](const Napi::CallbackInfo&) {}), "k3 engine", 0, 1);
+    back_.Unref(env);
+    // When the environment ends (a worker thread, process.exit) in mid-step. Hooks run in reverse order: this one before
+    // that of the thread-safe function, which the engine's thread may still call.
+    hook_ = std::make_unique<Hook>(
+        env.AddCleanupHook(static_cast<void (*)(NativeEngine*)>([](NativeEngine* self) { self->shut(false); }), this));
+    return env.Undefined();
+  }
 
   void shut(bool remove_hook) {
     if (!engine_) return;
@@ -275,42 +312,12 @@ class NativeEngine : public Napi::ObjectWrap<NativeEngine> {
     return out;
   }
 
+  std::unique_ptr<EngineModel> model_;  // until it is opened
   std::unique_ptr<Engine> engine_;
   Napi::ThreadSafeFunction back_;
   std::unique_ptr<Hook> hook_;
   uint32_t jobs_ = 0;
 };
-
-// measure(model): what the areas would take, without opening anything.
-Napi::Value measure_sizes(const Napi::CallbackInfo& info) {
-  const Napi::Env env = info.Env();
-  if (!info[0].IsObject()) {
-    throw_error(env, {"E_DEFECT", "measure needs a model", ""});
-    return env.Undefined();
-  }
-  Weights weights;
-  ExpertTable experts;
-  std::vector<FileSpec> files;
-  Embedding embedding;
-  if (Error error = read_model(info[0].As<Napi::Object>(), &weights, &experts, &files, &embedding)) {
-    throw_error(env, error);
-    return env.Undefined();
-  }
-  const EngineSizes sizes = measure(weights, experts);
-  Napi::Object out = Napi::Object::New(env);
-  const auto set = [&](const char* name, uint64_t n) { out.Set(name, static_cast<double>(n)); };
-  set("activations", sizes.activations), set("activationsPerToken", sizes.activations_per_token);
-  set("perWorker", sizes.per_worker), set("ringSlot", sizes.ring_slot);
-  set("expertSlot", sizes.expert_slot), set("stateFixed", sizes.state_fixed);
-  set("statePosition", sizes.state_position), set("tables", sizes.tables);
-  // What each block takes when it is pinned.
-  Napi::Float64Array pins = Napi::Float64Array::New(env, weights.blocks.size());
-  for (size_t b = 0; b < weights.blocks.size(); ++b) {
-    pins[b] = static_cast<double>(round_up(weights.buffer_bytes(weights.blocks[b]), kPage));
-  }
-  out.Set("blockBytes", pins);
-  return out;
-}
 
 Napi::Value isa_name(const Napi::CallbackInfo& info) {
   const std::string name = info[0].IsString() ? info[0].As<Napi::String>().Utf8Value() : "";
@@ -326,7 +333,6 @@ Napi::Object init(Napi::Env env, Napi::Object exports) {
   env.SetInstanceData(instance);
   exports.Set("NativeEngine", engine);
   exports.Set("NativeState", state);
-  exports.Set("measure", Napi::Function::New(env, measure_sizes, "measure"));
   exports.Set("isa", Napi::Function::New(env, isa_name, "isa"));
   return exports;
 }

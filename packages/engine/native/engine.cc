@@ -21,20 +21,19 @@ EngineSizes measure(const Weights& weights, const ExpertTable& experts) {
   return sizes;
 }
 
-Engine::Engine(Weights weights, ExpertTable experts, EngineOptions options)
-    : weights_(std::move(weights)), experts_(std::move(experts)), options_(std::move(options)) {}
+Engine::Engine(EngineModel model, EngineOptions options) : model_(std::move(model)), options_(std::move(options)) {}
 
 Engine::~Engine() { close(); }
 
 Error Engine::open() {
   files_ = std::make_unique<FileReader>();
-  if (Error error = files_->open(options_.files, options_.direct, options_.pace)) return error;
+  if (Error error = files_->open(model_.files, options_.direct, options_.pace)) return error;
   pool_ = std::make_unique<ThreadPool>(options_.threads);
-  stream_ = std::make_unique<BlockStream>(weights_, *files_, step);
+  stream_ = std::make_unique<BlockStream>(model_.weights, *files_, step);
   if (Error error = stream_->open(options_.stream)) return error;
-  store_ = std::make_unique<ExpertStore>(experts_, *files_, step);
+  store_ = std::make_unique<ExpertStore>(model_.experts, *files_, step);
   if (Error error = store_->open(options_.store)) return error;
-  forward_ = std::make_unique<Forward>(weights_, experts_, options_.embedding, *files_, *stream_, *store_, *pool_, step,
+  forward_ = std::make_unique<Forward>(model_.weights, model_.experts, model_.embedding, *files_, *stream_, *store_, *pool_, step,
                                        *options_.kernels);
   if (Error error = forward_->allocate(options_.chunk)) return error;
   thread_ = std::thread([this] { work(); });

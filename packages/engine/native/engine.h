@@ -12,9 +12,15 @@
 
 namespace k3 {
 
-struct EngineOptions {
+// Where all weights of a model are.
+struct EngineModel {
+  Weights weights;
+  ExpertTable experts;
   std::vector<FileSpec> files;
   Embedding embedding;
+};
+
+struct EngineOptions {
   BlockStream::Options stream;
   ExpertStore::Options store;
   uint32_t threads = 1;
@@ -39,7 +45,7 @@ EngineSizes measure(const Weights& weights, const ExpertTable& experts);
 
 class Engine {
  public:
-  Engine(Weights weights, ExpertTable experts, EngineOptions options);
+  Engine(EngineModel model, EngineOptions options);
   ~Engine();
 
   Error open();
@@ -52,7 +58,7 @@ class Engine {
   Error forward(std::span<const int32_t> ids, SessionState& state, const PassOptions& options, PassResult* result);
 
   Step step;
-  const Config& config() const { return weights_.config; }
+  const Config& config() const { return model_.weights.config; }
   const EngineOptions& options() const { return options_; }
   uint64_t pinned_bytes() const { return stream_ ? stream_->pinned_bytes() : 0; }
   uint64_t pinned_resident() const { return stream_ ? stream_->resident_bytes() : 0; }
@@ -63,8 +69,7 @@ class Engine {
  private:
   void work();
 
-  Weights weights_;
-  ExpertTable experts_;
+  EngineModel model_;
   EngineOptions options_;
   std::unique_ptr<FileReader> files_;
   std::unique_ptr<BlockStream> stream_;

@@ -93,8 +93,11 @@ void read_config(const Napi::Object& object, Config* c, Error* error) {
 
 }  // namespace
 
-Error read_model(const Napi::Object& object, Weights* weights, ExpertTable* experts, std::vector<FileSpec>* files,
-                 Embedding* embedding) {
+Error read_model(const Napi::Object& object, EngineModel* model) {
+  Weights* weights = &model->weights;
+  ExpertTable* experts = &model->experts;
+  std::vector<FileSpec>* files = &model->files;
+  Embedding* embedding = &model->embedding;
   Error error;
   Fields f(object, &error);
   read_config(f.object("config"), &weights->config, &error);
@@ -124,6 +127,9 @@ Error read_model(const Napi::Object& object, Weights* weights, ExpertTable* expe
   if (t.size() % 3 || s.size() % 4 || p.size() % 3 || p.size() / 3 != piece_offsets.size() || b.size() % 8) {
     return {"E_DEFECT", "the weight tables have wrong sizes", ""};
   }
+  weights->segments.reserve(s.size() / 4);
+  weights->pieces.reserve(p.size() / 3);
+  weights->blocks.reserve(b.size() / 8);
   for (size_t i = 0; i < t.size(); i += 3) {
     if (t[i + 2] > 1) return {"E_DEFECT", "unknown dtype", ""};
     Tensor& tensor = weights->tensors.emplace_back();

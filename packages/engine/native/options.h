@@ -8,8 +8,7 @@
 namespace k3 {
 
 // Empty when all is well.
-Error read_model(const Napi::Object& object, Weights* weights, ExpertTable* experts, std::vector<FileSpec>* files,
-                 Embedding* embedding);
+Error read_model(const Napi::Object& object, EngineModel* model);
 Error read_options(const Napi::Object& object, EngineOptions* options);
 
 }  // namespace k3

@@ -7,7 +7,6 @@ import { availableMemory, residentBytes } from "./memory.ts";
 import type {
   NativeAddon,
   NativeEngine,
-  NativeModel,
   NativePass,
   NativeState,
   NativeStats,
@@ -136,35 +135,34 @@ export class Model {
     const { config, layers, revision, configSha256 } = checkpoint;
     const tuning = options.tuning ?? {};
     const tables = buildTables(checkpoint, trunk, tuning.blockBytes);
-    const storedBytes = storedBytesOf(tables);
+    const engine = fromNative(() => new addon.NativeEngine(tables));
     throwIfAborted(signal);
 
     const budgetBytes = requireBudget(options.memory ?? "auto");
     const plan = planMemory({
-      ...{ budgetBytes, storedBytes, threads, contextTokens, sessions, chunk, tuning },
+      ...{ budgetBytes, threads, contextTokens, sessions, chunk, tuning },
       baselineBytes: residentBytes().now,
-      sizes: addon.measure(tables),
+      sizes: engine.sizes(),
       vocab: config.vocabSize,
       moeLayers: tables.experts.layers,
       experts: tables.experts.experts,
       expertsPerToken: config.expertsPerToken,
       expertBytes: tables.experts.partBytes.reduce((sum, bytes) => sum + bytes, 0),
     });
-    const engine = fromNative(
-      () =>
-        new addon.NativeEngine(tables, {
-          threads,
-          chunk: plan.chunk,
-          trunkReaders: Math.min(tuning.readers ?? READERS, plan.ringBlocks),
-          ringSlots: plan.ringBlocks,
-          expertReaders: tuning.readers ?? READERS,
-          expertsCached: plan.expertsCached,
-          expertsInFlight: Math.max(1, plan.expertsInFlight),
-          pinned: plan.pinned,
-          direct: tuning.direct ?? true,
-          pace: tuning.pace === undefined ? 0 : tuning.pace === "disk" ? 1 : 2,
-          isa,
-        }),
+    fromNative(() =>
+      engine.open({
+        threads,
+        chunk: plan.chunk,
+        trunkReaders: Math.min(tuning.readers ?? READERS, plan.ringBlocks),
+        ringSlots: plan.ringBlocks,
+        expertReaders: tuning.readers ?? READERS,
+        expertsCached: plan.expertsCached,
+        expertsInFlight: Math.max(1, plan.expertsInFlight),
+        pinned: plan.pinned,
+        direct: tuning.direct ?? true,
+        pace: tuning.pace === undefined ? 0 : tuning.pace === "disk" ? 1 : 2,
+        isa,
+      }),
     );
     const codec = trunk?.manifest.codec ?? "none";
     const fields = { config, plan, layers, revision, configSha256, isa, threads };
@@ -302,15 +300,6 @@ function passStats(tokens: number, seconds: number, before: NativeStats, after: 
     experts: { requested, resident, read: requested - resident },
     wait_seconds: (after.waitNs - before.waitNs) / 1e9,
   };
-}
-
-function storedBytesOf({ blocks, pieces }: NativeModel): Uint32Array {
-  return Uint32Array.from({ length: blocks.length / 8 }, (_, b) => {
-    let sum = 0;
-    for (let p = blocks[8 * b + 2]!; p < blocks[8 * b + 2]! + blocks[8 * b + 3]!; p++)
-      sum += pieces[3 * p + 1]!;
-    return sum;
-  });
 }
 
 function requireIsa(addon: NativeAddon, name: string): string {

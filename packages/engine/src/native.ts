@@ -90,8 +90,10 @@ export interface NativeSizes {
   stateFixed: number;
   statePosition: number;
   tables: number;
-  /** Per block: what it takes when it is pinned. */
-  blockBytes: Float64Array;
+  /** Per block: its bytes on disk, which a pass owes for it. */
+  storedBytes: Uint32Array;
+  /** Per block: what it takes in memory when it is pinned. */
+  blockBytes: Uint32Array;
 }
 
 /** The state of a sequence, in native memory until it is freed or collected. */
@@ -140,6 +142,10 @@ export const FORWARD_ALL_LOGITS = 2;
 export const FORWARD_TRACE = 4;
 
 export interface NativeEngine {
+  /** Before open: what the areas would take. */
+  sizes(): NativeSizes;
+  /** Takes the memory, opens the files, starts the threads. Once. */
+  open(options: NativeOptions): void;
   /** Rejects with an Error that has `code` and maybe `hint`. */
   forward(state: NativeState, ids: Int32Array, flags: number): Promise<NativePass>;
   copy(to: NativeState, from: NativeState): Promise<void>;
@@ -150,8 +156,10 @@ export interface NativeEngine {
 }
 
 export interface NativeAddon {
-  NativeEngine: new (model: NativeModel, options: NativeOptions) => NativeEngine;
-  measure(model: NativeModel): NativeSizes;
+  /** Copies and checks the tables. */
+  NativeEngine: new (
+    model: NativeModel,
+  ) => NativeEngine;
   /** The name of the instruction set that a name (or "" for the best) gives; null when it cannot run here. */
   isa(name: string): string | null;
 }

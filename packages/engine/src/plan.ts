@@ -8,8 +8,6 @@ export interface PlanInput {
   /** What it takes already, with the model's headers read. */
   baselineBytes: number;
   sizes: NativeSizes;
-  /** Stored bytes of each block of the trunk, in forward order: what one pass saves when the block is pinned. */
-  storedBytes: Uint32Array;
   threads: number;
   contextTokens: number;
   /** Sequences, snapshots included, that have room at the same time. */
@@ -94,10 +92,10 @@ export function planMemory(input: PlanInput): MemoryPlan {
   let pinnedBytes = 0;
   let trunkBytes = 0;
   pinned.forEach((flag, block) => {
-    trunkBytes += input.storedBytes[block]!;
+    trunkBytes += sizes.storedBytes[block]!;
     if (!flag) return;
     pinnedTrunk += sizes.blockBytes[block]!;
-    pinnedBytes += input.storedBytes[block]!;
+    pinnedBytes += sizes.storedBytes[block]!;
   });
   const expertCache = split.expertsCached * sizes.expertSlot;
   const perToken = input.moeLayers * input.expertsPerToken * input.expertBytes;
@@ -169,7 +167,7 @@ const totalExperts = (input: PlanInput): number => input.moeLayers * input.exper
 function solveSplit(input: PlanInput, rest: number): { expertsCached: number } {
   const { sizes } = input;
   const trunkTotal = sizes.blockBytes.reduce((sum, bytes) => sum + bytes, 0);
-  const storedTotal = input.storedBytes.reduce((sum, bytes) => sum + bytes, 0);
+  const storedTotal = sizes.storedBytes.reduce((sum, bytes) => sum + bytes, 0);
   const most = input.moeLayers * input.experts;
   if (most === 0 || sizes.expertSlot === 0) return { expertsCached: 0 };
   const perToken = input.moeLayers * input.expertsPerToken * input.expertBytes;
@@ -191,7 +189,7 @@ function solveSplit(input: PlanInput, rest: number): { expertsCached: number } {
  * Pins blocks worth at most `room` bytes, spread evenly over the pass: while pinned blocks are computed, the disk reads
  * the others ahead.
  */
-function spread(blockBytes: Float64Array, room: number): Uint8Array {
+function spread(blockBytes: Uint32Array, room: number): Uint8Array {
   const pinned = new Uint8Array(blockBytes.length);
   const total = blockBytes.reduce((sum, bytes) => sum + bytes, 0);
   const share = Math.min(1, Math.max(0, room) / total);

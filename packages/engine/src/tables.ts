@@ -12,6 +12,9 @@ import {
 import type { NativeConfig, NativeModel } from "./native.ts";
 import { LAYER_ROLES, NO_TENSOR, roleOf } from "./tensor-roles.ts";
 
+/** In the codec's number: the stored bytes have a checksum. */
+const CHECKED = 1 << 8;
+
 /**
  * Where every weight of a checkpoint's first `checkpoint.layers` layers is, as the native engine takes it: the trunk's
  * blocks in forward order, from the packed trunk when there is one, else cut from the shards as they are.
@@ -51,29 +54,27 @@ interface DenseTables
 function fromShards(checkpoint: Checkpoint, blockBytes: number | undefined): DenseTables {
   const { dense, layers } = checkpoint;
   const layout = layoutBlocks(dense, blockBytes === undefined ? {} : { blockBytes });
-  const pieces: number[] = [];
-  const offsets: number[] = [];
+  const count = layout.segmentStart[layout.blocks]!;
+  const pieces = new Uint32Array(count * 3);
+  const pieceOffsets = new Float64Array(count);
   const blocks = new Uint32Array(layout.blocks * 8);
   for (let b = 0; b < layout.blocks; b++) {
-    const first = offsets.length;
-    for (let s = layout.segmentStart[b]!; s < layout.segmentStart[b + 1]!; s++) {
+    const first = layout.segmentStart[b]!;
+    const end = layout.segmentStart[b + 1]!;
+    for (let s = first; s < end; s++) {
       const tensor = dense[layout.segments.tensor[s]!]!;
-      const rowBytes = tensorRows(tensor).rowBytes;
-      pieces.push(tensor.shard, layout.segments.bytes[s]!, layout.segments.byteOffset[s]!);
-      offsets.push(tensor.offset + layout.segments.firstRow[s]! * rowBytes);
+      pieces.set([tensor.shard, layout.segments.bytes[s]!, layout.segments.byteOffset[s]!], s * 3);
+      pieceOffsets[s] = tensor.offset + layout.segments.firstRow[s]! * tensorRows(tensor).rowBytes;
     }
     const layer = layerOf(layout, dense, b) ?? layers;
-    blocks.set(
-      blockRow(layout, b, layout.segmentStart[b]!, first, offsets.length - first, layer, 0, 0),
-      b * 8,
-    );
+    blocks.set(blockRow(layout, b, first, first, end - first, layer, 0, 0), b * 8);
   }
   return {
     names: dense,
     tensors: tensorTable(dense),
-    segments: segmentTable(layout, layout.segmentStart[0]!, layout.segmentStart[layout.blocks]!, (t) => t),
-    pieces: Uint32Array.from(pieces),
-    pieceOffsets: Float64Array.from(offsets),
+    segments: segmentTable(layout, count),
+    pieces,
+    pieceOffsets,
     blocks,
   };
 }
@@ -99,44 +100,33 @@ function fromTrunk(checkpoint: Checkpoint, trunk: Trunk, file: number, used: Set
   });
   for (const missing of wanted.keys()) throw mismatch(trunk, `${missing} is missing`);
 
-  const segments: number[] = [];
-  const rows: number[] = [];
-  const pieces: number[] = [];
-  const offsets: number[] = [];
-  const blocks: number[] = [];
-  for (let b = 0; b < table.blocks; b++) {
+  const chosen = Array.from({ length: table.blocks }, (_, b) => b).filter((b) => {
     const layer = layerOf(table, manifest.tensors, b);
-    if (layer !== null && layer >= checkpoint.layers) continue;
-    const first = segments.length / 4;
-    for (let s = table.segmentStart[b]!; s < table.segmentStart[b + 1]!; s++) {
-      const t = number[table.segments.tensor[s]!]!;
-      if (t === NO_TENSOR)
-        throw mismatch(trunk, `${manifest.tensors[table.segments.tensor[s]!]!.name} is not in it`);
-      segments.push(t, table.segments.firstRow[s]!, table.segments.rows[s]!, table.segments.byteOffset[s]!);
+    return layer === null || layer < checkpoint.layers;
+  });
+  const count = chosen.reduce((sum, b) => sum + table.segmentStart[b + 1]! - table.segmentStart[b]!, 0);
+  const segments = new Uint32Array(count * 4);
+  const pieces = new Uint32Array(chosen.length * 3);
+  const blocks = new Uint32Array(chosen.length * 8);
+  let first = 0;
+  chosen.forEach((b, n) => {
+    const { tensor, firstRow, rows, byteOffset } = table.segments;
+    const layer = layerOf(table, manifest.tensors, b) ?? checkpoint.layers;
+    blocks.set(blockRow(table, b, first, n, 1, layer, table.crcStored[b]!, table.codec[b]! | CHECKED), n * 8);
+    pieces.set([file, table.storedBytes[b]!, 0], n * 3);
+    for (let s = table.segmentStart[b]!; s < table.segmentStart[b + 1]!; s++, first++) {
+      const t = number[tensor[s]!]!;
+      if (t === NO_TENSOR) throw mismatch(trunk, `${manifest.tensors[tensor[s]!]!.name} is not in it`);
+      segments.set([t, firstRow[s]!, rows[s]!, byteOffset[s]!], first * 4);
     }
-    rows.push(segments.length / 4 - first);
-    pieces.push(file, table.storedBytes[b]!, 0);
-    offsets.push(table.offset[b]!);
-    blocks.push(
-      ...blockRow(
-        table,
-        b,
-        first,
-        offsets.length - 1,
-        1,
-        layer ?? checkpoint.layers,
-        table.crcStored[b]!,
-        table.codec[b]! | 256,
-      ),
-    );
-  }
+  });
   return {
     names: tensors,
     tensors: tensorTable(tensors),
-    segments: Uint32Array.from(segments),
-    pieces: Uint32Array.from(pieces),
-    pieceOffsets: Float64Array.from(offsets),
-    blocks: Uint32Array.from(blocks),
+    segments,
+    pieces,
+    pieceOffsets: Float64Array.from(chosen, (b) => table.offset[b]!),
+    blocks,
   };
 }
 
@@ -179,17 +169,10 @@ function blockRow(
   return [firstSegment, segments, firstPiece, pieces, layout.rawBytes[block]!, crc, layer, codec];
 }
 
-function segmentTable(
-  layout: BlockLayout,
-  begin: number,
-  end: number,
-  number: (tensor: number) => number,
-): Uint32Array {
+function segmentTable(layout: BlockLayout, count: number): Uint32Array {
   const { tensor, firstRow, rows, byteOffset } = layout.segments;
-  const table = new Uint32Array((end - begin) * 4);
-  for (let s = begin; s < end; s++) {
-    table.set([number(tensor[s]!), firstRow[s]!, rows[s]!, byteOffset[s]!], (s - begin) * 4);
-  }
+  const table = new Uint32Array(count * 4);
+  for (let s = 0; s < count; s++) table.set([tensor[s]!, firstRow[s]!, rows[s]!, byteOffset[s]!], s * 4);
   return table;
 }
 
