@@ -1,20 +1,25 @@
 // Everything about the source that needs no run of it: formatting, lint, types, unused code, the direction of imports,
 // and what would be published. `node scripts/check.mjs [NAME...]` runs all checks or those named.
 import { spawnSync } from "node:child_process";
-import { readdirSync, readFileSync } from "node:fs";
+import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { dirname, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import { wrongImports } from "./import-direction.mjs";
+import { packed } from "./packed.mjs";
 import { supplyChainComplaints } from "./supply-chain.mjs";
 
 const root = resolve(dirname(fileURLToPath(import.meta.url)), "..");
-const packages = readdirSync(resolve(root, "packages"))
-  .map((name) => ({ name, dir: resolve(root, "packages", name) }))
-  .map((entry) => ({
-    ...entry,
-    manifest: JSON.parse(readFileSync(resolve(entry.dir, "package.json"), "utf8")),
-  }));
-const published = packages.filter(({ manifest }) => !manifest.private);
+const workspaces = (group) =>
+  readdirSync(resolve(root, group))
+    .map((name) => ({ name, dir: resolve(root, group, name) }))
+    .filter(({ dir }) => existsSync(resolve(dir, "package.json")))
+    .map((entry) => ({
+      ...entry,
+      manifest: JSON.parse(readFileSync(resolve(entry.dir, "package.json"), "utf8")),
+    }));
+const packages = workspaces("packages");
+const apps = workspaces("apps");
+const hasTests = ({ dir }) => existsSync(resolve(dir, "tsconfig.test.json"));
 
 function run(command, args, cwd = root) {
   const result = spawnSync(resolve(root, "node_modules/.bin", command), args, {
@@ -40,17 +45,21 @@ const checks = {
     return result.status === 0 ? "" : `${result.stdout}${result.stderr}`;
   },
   imports: () => wrongImports(packages).join("\n"),
-  types: () => everywhere(packages, ({ dir }) => run("tsc", ["-p", "tsconfig.test.json"], dir)),
-  knip: () => run("knip", []),
+  types: () =>
+    everywhere([...packages, ...apps].filter(hasTests), ({ dir }) =>
+      run("tsc", ["-p", "tsconfig.test.json"], dir),
+    ),
+  knip: () => run("knip", ["--no-config-hints"]),
   "supply-chain": () => supplyChainComplaints().join("\n"),
-  publint: () => everywhere(published, ({ dir }) => run("publint", ["--pack", "pnpm", "--strict"], dir)),
+  api: async () => (await import("./api-reports.mjs")).apiComplaints().join("\n"),
+  publint: () =>
+    everywhere(packed(root), ({ unpacked }) => run("publint", ["--pack", "false", "--strict", unpacked])),
   exports: () =>
     everywhere(
-      published.filter(({ manifest }) => manifest.exports),
-      ({ dir }) =>
+      packed(root).filter(({ name }) => !name.includes("-linux-")),
+      ({ tarball }) =>
         run("attw", [
-          "--pack",
-          dir,
+          tarball,
           "--profile",
           "esm-only",
           "--no-color",
@@ -65,7 +74,7 @@ let failed = 0;
 for (const [name, check] of Object.entries(checks)) {
   if (wanted.length > 0 && !wanted.includes(name)) continue;
   const started = Date.now();
-  const complaint = check();
+  const complaint = await check();
   console.log(`${complaint ? "FAILED" : "ok    "} ${name} (${((Date.now() - started) / 1000).toFixed(1)} s)`);
   if (complaint) {
     failed++;

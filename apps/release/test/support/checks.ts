@@ -7,7 +7,7 @@ import { LIBRARIES, type Published, ROOT, type Sandbox } from "./workspace.ts";
 export const EXAMPLES = LIBRARIES.filter(({ manifest }) => !manifest.bin?.["k3"]);
 
 /** The import statements of the runnable example in a package's README, which has to use the package itself. */
-export function exampleImports({ dir, manifest }: Published): string {
+function exampleImports({ dir, manifest }: Published): string {
   const readme = readFileSync(join(dir, "README.md"), "utf8");
   const example = /```js\n(.*?)```/s.exec(readme)?.[1];
   const imports = example?.match(/^import\s[^;]+\sfrom\s"[^"]+";/gm)?.join("\n");
