@@ -11,7 +11,15 @@ import {
   throwIfAborted,
   toStageError,
 } from "@k3/stage";
-import { describeTrunk, openTrunk, PART_FILE, publishTrunk, type Trunk, type TrunkCodec } from "@k3/trunk";
+import {
+  describeTrunk,
+  openTrunk,
+  PART_FILE,
+  publishTrunk,
+  removeLeftovers,
+  type Trunk,
+  type TrunkCodec,
+} from "@k3/trunk";
 import { checkTrunk } from "./check.ts";
 import { copyBlocks } from "./copy.ts";
 import { dryRun } from "./dry-run.ts";
@@ -142,7 +150,8 @@ async function packLocked(
   const { trunkDir } = settings;
   const finished = await findFinished(trunkDir, plan);
   if (finished) {
-    await discardLeftovers(trunkDir, plan);
+    await discardOwnWork(trunkDir, plan);
+    await removeLeftovers(trunkDir, finished.manifest);
     return { trunk: finished, resumed: plan.layout.blocks };
   }
   const journal = await openWork(plan, settings);
@@ -200,7 +209,7 @@ async function openWork(plan: PackPlan, settings: PackSettings): Promise<PackJou
 }
 
 /** Beside a finished trunk: the journal and part of the pack that made it, when it was stopped before removing them. */
-async function discardLeftovers(dir: string, plan: PackPlan): Promise<void> {
+async function discardOwnWork(dir: string, plan: PackPlan): Promise<void> {
   if ((await sizeOf(join(dir, JOURNAL_FILE))) === undefined) return;
   let journal: PackJournal;
   try {

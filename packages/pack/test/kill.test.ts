@@ -82,7 +82,8 @@ it(`killed ${KILLS} times at random moments, packing ends in the identical trunk
       expect(run.child.signalCode).toBe("SIGKILL");
       // Whatever was cut short, a trunk can be opened: the older one, or the new one if it was just published.
       const { manifest } = await openTrunk(trunkDir);
-      if (manifest.id !== older) expect(await trunkDigest(trunkDir)).toEqual(expected);
+      // (Beside it the data file of the other may not be removed yet.)
+      if (manifest.id !== older) expect(await trunkDigest(trunkDir)).toMatchObject(expected);
     }
   }
   const last = await pack({ modelDir, trunkDir, blockBytes: 8192, check: true });

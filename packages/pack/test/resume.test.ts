@@ -202,7 +202,8 @@ describe("an interrupted pack", () => {
     await pack({ ...options, trunkDir, check: true });
     expect(await trunkDigest(trunkDir)).toEqual(expected);
 
-    // trunk.json in place, journal not yet removed; with a part as well.
+    // trunk.json in place, the older data file and the journal not yet removed; with a part as well.
+    await writeFile(join(trunkDir, "trunk-0123456789abcdef.bin"), "older");
     await writeFile(join(trunkDir, "trunk.journal"), journal);
     await writeFile(join(trunkDir, "trunk.part"), part);
     await pack({ ...options, trunkDir, check: true });

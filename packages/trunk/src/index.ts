@@ -26,4 +26,11 @@ export {
 export { type JobProgress, type TrunkAddon, trunkAddon } from "./native.ts";
 export { type BlockTable, decodeTable, encodeTable } from "./table.ts";
 export { MANIFEST_FILE, openTrunk, requireTrunkOf, type Trunk } from "./trunk.ts";
-export { describeTrunk, PART_FILE, publishTrunk, type TrunkContents, tableOf } from "./writer.ts";
+export {
+  describeTrunk,
+  PART_FILE,
+  publishTrunk,
+  removeLeftovers,
+  type TrunkContents,
+  tableOf,
+} from "./writer.ts";

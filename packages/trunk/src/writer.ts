@@ -120,11 +120,19 @@ export async function publishTrunk(dir: string, contents: TrunkContents): Promis
     });
   }
   await writeFileAtomically(path, text);
+  await removeLeftovers(dir, manifest);
+  return manifest;
+}
+
+/**
+ * Removes the data files of older trunks and what killed writers left aside, but not an unfinished trunk. Only whoever
+ * packs into the directory may call it.
+ */
+export async function removeLeftovers(dir: string, { data }: TrunkManifest): Promise<void> {
   for (const name of await readdir(dir)) {
-    const isOld = DATA_FILE.test(name) && name !== manifest.data.file;
+    const isOld = DATA_FILE.test(name) && name !== data.file;
     if (isOld || ASIDE.test(name)) await unlink(join(dir, name));
   }
-  return manifest;
 }
 
 async function exists(path: string): Promise<boolean> {
