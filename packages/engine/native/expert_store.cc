@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cmath>
+#include <limits>
 
 namespace k3 {
 
@@ -74,6 +75,7 @@ void ExpertStore::begin_layer(uint32_t layer, std::span<const ExpertUse> uses) {
   uses_.assign(uses.begin(), uses.end());
   requests_.assign(uses.size(), {});
   given_ = next_start_ = 0;
+  least_ = -1;
   Counters& counters = step_.counters;
   counters.experts_requested.fetch_add(uses.size(), std::memory_order_relaxed);
   for (size_t i = 0; i < uses.size(); ++i) {
@@ -100,6 +102,16 @@ double ExpertStore::value(int64_t expert) const {
   const uint32_t layer = static_cast<uint32_t>(expert / table_.experts);
   const uint32_t distance = layer > layer_ ? layer - layer_ : layer + table_.layers - layer_;
   return std::ldexp(static_cast<double>(seen.count), -static_cast<int>(clock_ - seen.clock)) / distance;
+}
+
+// Of the cached experts that this layer does not use: what the least worthy is worth. More than any when none may go.
+double ExpertStore::least_value() {
+  if (least_ >= 0) return least_;
+  least_ = std::numeric_limits<double>::infinity();
+  for (const Slot& slot : slots_) {
+    if (slot.cached && !slot.in_use) least_ = std::min(least_, value(slot.expert));
+  }
+  return least_;
 }
 
 template <typename F>
@@ -130,7 +142,7 @@ void ExpertStore::start_reads() {
 bool ExpertStore::assign(uint32_t index) {
   Request& request = requests_[index];
   const size_t expert = size_t{layer_} * table_.experts + uses_[index].expert;
-  if (files_.fast() && options_.cached == 0) {
+  if (files_.fast() && cached_count_ == options_.cached && value(static_cast<int64_t>(expert)) <= least_value()) {
     request.stage = Stage::ready;  // to be streamed
     request.slot = kStream;
     return true;

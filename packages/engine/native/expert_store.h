@@ -102,6 +102,7 @@ class ExpertStore {
   template <typename F>
   void each_run(size_t expert, F&& f) const;
   double value(int64_t expert) const;
+  double least_value();
   void settle(const Ready& ready);  // mutex_ held
   void read_loop();
 
@@ -121,6 +122,7 @@ class ExpertStore {
   std::vector<ExpertUse> uses_;
   std::vector<Request> requests_;
   uint32_t given_ = 0, next_start_ = 0;
+  double least_ = -1;  // least_value() of this layer, once it is known
   uint64_t owed_ = 0;
   std::mutex mutex_;
   std::condition_variable work_, news_;
