@@ -1,5 +1,5 @@
 // The loopback Hub in a process of its own: synthetic shards, nothing stored. Speaks one JSON line when it is ready, and
-// takes lines `{"faults": {...}}`, `{"clear": true}` and `{"sent": true}` on stdin.
+// takes lines `{"faults": {...}}` and `{"clear": true}` on stdin; answers each with the body bytes sent so far.
 import { createInterface } from "node:readline";
 import { startHub, syntheticFile } from "@k3/testkit";
 
@@ -14,7 +14,7 @@ say({ endpoint: hub.endpoint });
 for await (const line of createInterface({ input: process.stdin })) {
   const order = JSON.parse(line);
   if (order.faults) hub.setFaults(order.faults);
-  if (order.clear) hub.clearLog();
   say({ sent: hub.bodyBytes() });
+  if (order.clear) hub.clearLog();
 }
 await hub.close();

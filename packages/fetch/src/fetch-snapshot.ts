@@ -1,6 +1,7 @@
-import { mkdir, readdir, unlink } from "node:fs/promises";
+import { mkdir, readdir, stat, unlink } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import {
+  availableBytes,
   formatBytes,
   hashJournalPath,
   Journal,
@@ -15,22 +16,23 @@ import {
   StageError,
   selectedFiles,
   throwIfAborted,
-  writeSnapshot,
 } from "@k3/stage";
 import { adoptPartials } from "./adopt.ts";
 import { KnownHashes, takeStock } from "./existing.ts";
+import { freeze } from "./freeze.ts";
 import { markCacheDirectory, requireNoHfProcess, writeHfTree } from "./hf-layout.ts";
-import { hfTreeOf, listSnapshot, resolveRevision } from "./metadata.ts";
+import { hfTreeOf } from "./metadata.ts";
 import { type FetchOptions, type FetchResult, settle } from "./options.ts";
-import { partName, partsDirectory } from "./paths.ts";
+import { localPath, partName, partsDirectory, sizeOf } from "./paths.ts";
 import { preflight } from "./preflight.ts";
 import type { PublishContext } from "./publish.ts";
 import { clearDamage, repairFile } from "./repair.ts";
 import { Report } from "./report.ts";
 import { Run } from "./run.ts";
 import { Scheduler } from "./scheduler.ts";
-import { downloadOrder, selectPaths } from "./selection.ts";
-import { findToken } from "./token.ts";
+import { missingBytes } from "./segments.ts";
+import { downloadOrder } from "./selection.ts";
+import { findToken, redact } from "./token.ts";
 
 /**
  * Makes a directory hold a snapshot of a model repository: lists it at an immutable commit, downloads what is missing, and
@@ -67,12 +69,23 @@ export async function fetchSnapshot(options: FetchOptions): Promise<FetchResult>
       verified: true,
     };
   } catch (error) {
-    throw run.reason(error);
+    throw withoutSecrets(run.reason(error), token);
   } finally {
     clearInterval(ticker);
     await run.close();
     await lock?.release();
   }
+}
+
+/** A server may repeat in its answer what it was told; an error must not. */
+function withoutSecrets(error: StageError, token: string | undefined): StageError {
+  const message = redact(error.message, token);
+  if (message === error.message) return error;
+  const { hint, details } = error;
+  return new StageError(error.code, message, {
+    ...(hint === undefined ? {} : { hint }),
+    ...(details === undefined ? {} : { details }),
+  });
 }
 
 async function makeTarget(dir: string): Promise<void> {
@@ -119,59 +132,6 @@ async function work(run: Run): Promise<{ revision: string; files: SnapshotFile[]
   } finally {
     await journal.close();
   }
-}
-
-/** The manifest of this directory: the one it has when that is of the wanted commit, else a fresh listing. */
-async function freeze(
-  run: Run,
-  before: Snapshot | undefined,
-): Promise<{ snapshot: Snapshot; tree?: ReturnType<typeof hfTreeOf> }> {
-  const { settings, hub, report } = run;
-  const { repo, dir } = settings;
-  if (before && before.repo !== repo) {
-    throw new StageError("E_USAGE", `${dir} holds files of ${before.repo}, not of ${repo}`, {
-      hint: "choose another directory",
-    });
-  }
-  if (settings.repair) {
-    if (!before) throw new StageError("E_USAGE", `${dir} was not made by fetch: there is nothing to repair`);
-    return { snapshot: before };
-  }
-  const commit = await resolveRevision(hub, repo, settings.revision);
-  const { revision } = commit;
-  if (before && before.revision !== revision && !settings.switchRevision) {
-    throw new StageError(
-      "E_USAGE",
-      `${dir} holds commit ${before.revision}, but ${settings.revision} of ${repo} is ${revision}`,
-      {
-        hint: `continue the old one with --revision ${before.revision}, or move to the new one with --switch-revision`,
-      },
-    );
-  }
-  let files = before?.files;
-  let tree: ReturnType<typeof hfTreeOf> | undefined;
-  if (before?.revision !== revision) {
-    const listing = await listSnapshot(hub, repo, commit);
-    files = listing.files;
-    tree = listing.tree;
-  }
-  const selected = selectPaths(files!, settings.include, settings.exclude);
-  if (selected?.length === 0) {
-    throw new StageError("E_USAGE", `no file of ${repo} matches --include and --exclude`);
-  }
-  const snapshot: Snapshot = {
-    format: "k3-snapshot",
-    version: 1,
-    endpoint: settings.endpoint,
-    repo,
-    revision,
-    files: files!,
-    selected,
-  };
-  await writeSnapshot(dir, snapshot);
-  const chosen = selectedFiles(snapshot);
-  report.log("info", `${repo} at ${revision}: ${chosen.length} files, ${formatBytes(sizeOf(chosen))}`);
-  return { snapshot, ...(tree ? { tree } : {}) };
 }
 
 /** Repairs what the receipt names as damaged; gives the files that were, and those that only a full download can mend. */
@@ -225,11 +185,41 @@ async function download(
   );
   try {
     await scheduler.run();
+  } catch (error) {
+    throw await withSpaceNeeded(error, settings.dir, missing);
   } finally {
     clearInterval(watch);
     report.facts = () => ({});
   }
 }
+
+/** A disk that filled up: the error gets both numbers, as it has when that is seen beforehand. */
+async function withSpaceNeeded(
+  error: unknown,
+  dir: string,
+  missing: readonly SnapshotFile[],
+): Promise<unknown> {
+  if (!(error instanceof StageError) || error.code !== "E_SPACE") return error;
+  const parts = partsDirectory(dir);
+  const absent = await Promise.all(
+    missing.map(async (file) =>
+      (await isFile(localPath(dir, file.path), file.size)) ? 0 : missingBytes(parts, file),
+    ),
+  );
+  const needed = absent.reduce((sum, bytes) => sum + bytes, 0);
+  const available = await availableBytes(dir);
+  return new StageError(
+    "E_SPACE",
+    `the disk of ${dir} is full: ${formatBytes(needed)} (${needed} bytes) are still to be written, ${formatBytes(available)} (${available} bytes) are free`,
+    {
+      hint: "free some space and run the same command again; what is written so far is kept",
+      details: { needed, available, path: dir },
+      cause: error,
+    },
+  );
+}
+
+const isFile = async (path: string, size: number) => (await stat(path).catch(() => undefined))?.size === size;
 
 /** Part files of earlier revisions are of no use any more once a run has succeeded. */
 async function removeStaleParts(dir: string, snapshot: Snapshot): Promise<void> {
@@ -240,5 +230,3 @@ async function removeStaleParts(dir: string, snapshot: Snapshot): Promise<void> 
     if (match && (!current.has(match[1]!) || name.endsWith(".chunk"))) await unlink(join(parts, name));
   }
 }
-
-const sizeOf = (files: readonly SnapshotFile[]) => files.reduce((sum, file) => sum + file.size, 0);

@@ -90,3 +90,6 @@ export function partName(file: SnapshotFile): string {
   const path = createHash("sha1").update(file.path).digest("hex").slice(0, 8);
   return `${path}-${expectedHash(file).hash.slice(0, 16)}`;
 }
+
+/** Bytes of all these files. */
+export const sizeOf = (files: readonly SnapshotFile[]) => files.reduce((sum, file) => sum + file.size, 0);

@@ -221,6 +221,22 @@ describe("who is told what (hub.md section 7)", () => {
     }
   });
 
+  it("a server that repeats the token in its refusal does not get it into the error", async () => {
+    const server = createServer((request, response) => {
+      response.writeHead(403, { "x-error-message": `no access for ${request.headers.authorization}` }).end();
+    });
+    await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+    atEnd(() => new Promise((resolve) => server.close(resolve)));
+    const endpoint = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+    for (const token of [SECRET, "plain-Token.of.Another_Kind"]) {
+      const error = await failure({ endpoint }, await temporary(), { token });
+      expect(error.message).toContain("no access for");
+      expect(JSON.stringify([error.message, error.hint, error.details, String(error.cause)])).not.toContain(
+        token,
+      );
+    }
+  });
+
   it("row 12: bodies may come from another host, but without the token", async () => {
     const hub = await serve([syntheticFile("model.safetensors", 600 * KIB, { seed: 4 })]);
     const dir = await temporary();
