@@ -126,7 +126,7 @@ describe("files that change", () => {
 
   test("a shard that is cut off after it was opened: exit 4, what changed", () =>
     copyOf(async (dir) => {
-      const model = await Model.open({ modelDir: dir, memory: 1e9, contextTokens: 64 });
+      const model = await Model.open({ modelDir: dir, memory: 8e9, contextTokens: 64 });
       for (const file of await readdir(dir))
         if (file.endsWith(".safetensors")) await truncate(join(dir, file), 4096);
       const session = model.session();
@@ -168,7 +168,7 @@ describe("files that change", () => {
     copyOf(async (dir) => {
       const config = await readFile(join(dir, "config.json"), "utf8");
       await writeFile(join(dir, "config.json"), `${config}\n`);
-      const opening = Model.open({ modelDir: dir, trunkDir: miniature.trunks.bf16, memory: 1e9 });
+      const opening = Model.open({ modelDir: dir, trunkDir: miniature.trunks.bf16, memory: 8e9 });
       await expect(opening).rejects.toMatchObject({
         code: "E_DATA",
         exit: 3,

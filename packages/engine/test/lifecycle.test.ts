@@ -19,7 +19,7 @@ beforeAll(async () => {
 });
 
 const open = (changes: Partial<Parameters<typeof Model.open>[0]> = {}) =>
-  Model.open({ modelDir: miniature.dir, memory: 1e9, threads: 2, contextTokens: 512, ...changes });
+  Model.open({ modelDir: miniature.dir, memory: 8e9, threads: 2, contextTokens: 512, ...changes });
 
 async function take(model: Model): Promise<number[]> {
   const session = model.session();

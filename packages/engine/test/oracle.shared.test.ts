@@ -50,7 +50,7 @@ describe.skipIf(shared.skip || numpy.skip)(title("the first-party recording anch
     await withTempDir(async (dir) => {
       const script = join(shared.path!, "reference/make_anchor.py");
       await promisify(execFile)(numpy.path!, [script, dir, "--salt", anchor.salt]);
-      const model = await Model.open({ modelDir: dir, memory: 1e9, chunk: 4 });
+      const model = await Model.open({ modelDir: dir, memory: 8e9, chunk: 4 });
       const session = model.session();
       const records: PassRecord[] = [];
       await session.prefill(anchor.ids, { trace: true, onPass: (record) => records.push(record) });

@@ -53,7 +53,7 @@ export async function continueWith(
   ids: readonly number[],
   generate: number,
 ): Promise<Continuation> {
-  const model = await Model.open({ memory: 1e9, threads: 2, contextTokens: 512, ...options });
+  const model = await Model.open({ memory: 8e9, threads: 2, contextTokens: 512, ...options });
   try {
     const session = model.session();
     await session.prefill(ids);

@@ -11,7 +11,7 @@ beforeAll(async () => {
 });
 
 const go = (options: Omit<RunOptions, "modelDir">) =>
-  run({ modelDir: miniature.dir, memory: 1e9, threads: 2, ...options });
+  run({ modelDir: miniature.dir, memory: 8e9, threads: 2, ...options });
 
 describe("run", () => {
   test("the miniature knows the capital of France, with and without a trunk", async () => {

@@ -19,7 +19,7 @@ async function withModel<T>(
 ): Promise<T> {
   const model = await Model.open({
     modelDir: miniature.dir,
-    memory: 1e9,
+    memory: 8e9,
     threads: 2,
     contextTokens: 128,
     sessions: 3,

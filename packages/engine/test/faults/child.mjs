@@ -1,16 +1,19 @@
 // One run in a process of its own: node child.mjs '{...options of Model.open, ids, generate}'. Prints one line of JSON.
 import { Model } from "../../dist/index.js";
 
-const { ids, generate, exitAfterMs, ...options } = JSON.parse(process.argv[2]);
+const { ids, generate, exitAfterMs, peak, ...options } = JSON.parse(process.argv[2]);
 if (exitAfterMs !== undefined) setTimeout(() => process.exit(42), exitAfterMs);
 try {
-  const model = await Model.open({ memory: 1e9, threads: 2, contextTokens: 256, ...options });
+  const model = await Model.open({ memory: 8e9, threads: 2, contextTokens: 256, ...options });
   const session = model.session();
   await session.prefill(ids);
   const generated = [];
   for await (const { id } of session.generate({ maxTokens: generate })) generated.push(id);
-  console.log(JSON.stringify({ generated, stats: model.stats() }));
+  const resident = peak ? { peak: process.resourceUsage().maxRSS * 1024 } : {};
+  console.log(JSON.stringify({ generated, stats: model.stats(), ...resident }));
   await model.close();
 } catch (error) {
-  console.log(JSON.stringify({ code: error.code, exit: error.exit, message: error.message }));
+  console.log(
+    JSON.stringify({ code: error.code, exit: error.exit, message: error.message, details: error.details }),
+  );
 }

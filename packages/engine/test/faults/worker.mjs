@@ -3,7 +3,7 @@ import { parentPort, workerData } from "node:worker_threads";
 import { Model } from "../../dist/index.js";
 
 const { modelDir, ids, leave } = workerData;
-const model = await Model.open({ modelDir, memory: 1e9, threads: 2, contextTokens: 128 });
+const model = await Model.open({ modelDir, memory: 8e9, threads: 2, contextTokens: 128 });
 const session = model.session();
 const running = session.prefill(ids);
 if (leave) process.exit(7);
