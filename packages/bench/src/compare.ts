@@ -60,7 +60,7 @@ export function sample(point: BenchPoint, phase: (typeof PHASES)[number]): numbe
   return point.runs.map((run) => run[phase]).filter((value): value is number => value !== null);
 }
 
-export function labelOf(point: BenchPoint): string {
+function labelOf(point: BenchPoint): string {
   return `${point.memory_bytes} bytes, ${point.threads} threads, codec ${point.codec ?? "none"}, ${JSON.stringify(point.prompt)}`;
 }
 

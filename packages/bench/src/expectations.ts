@@ -32,7 +32,6 @@ const schema = z.strictObject({
 
 /** What a checkpoint is known to answer: the gate of every measurement and the canary of a download. */
 export type Expectations = z.infer<typeof schema>;
-export type KnownGeneration = Expectations["generations"][number];
 
 /** Where a checkpoint that is not the release says what it should answer; the miniature brings one. */
 export const EXPECTATIONS_FILE = "k3-expectations.json";

@@ -1,10 +1,11 @@
 export { type BenchOptions, bench } from "./bench.ts";
 export type { Against, BenchMedian, BenchPoint, BenchResult, ColdMode, RunReceipt } from "./bench-result.ts";
 export { type CacheSimulation, cacheSim } from "./cache-sim.ts";
-export { type CanaryCheck, type CanaryResult, canary } from "./canary.ts";
+export { type CanaryCheck, type CanaryOptions, type CanaryResult, canary } from "./canary.ts";
 export { type Comparison, compareRuns } from "./compare.ts";
-export { type DoctorResult, doctor, type Finding } from "./doctor.ts";
+export { type DoctorOptions, type DoctorResult, doctor, type Finding } from "./doctor.ts";
 export { EXPECTATIONS_FILE, type Expectations, expectationsOf } from "./expectations.ts";
+export type { Machine } from "./machine.ts";
 export {
   type PlanOptions,
   type PlanResult,
@@ -13,4 +14,7 @@ export {
   planSourceOfDirectory,
   RELEASED_PLAN_SOURCE,
 } from "./plan.ts";
-export { type DiskProbe, probeDisk } from "./probe.ts";
+export type { Prediction } from "./predict.ts";
+export { type DiskProbe, type ProbeOptions, probeDisk } from "./probe.ts";
+export type { MeasuredRun, MeasuredStep } from "./run-protocol.ts";
+export type { RatioInterval } from "./statistics.ts";

@@ -47,15 +47,6 @@ export function texts(name: string, describe: string) {
   } as const satisfies Options;
 }
 
-export function size(name: string, describe: string) {
-  return {
-    type: "string",
-    requiresArg: true,
-    describe,
-    coerce: once(name, parseSize),
-  } as const satisfies Options;
-}
-
 export function rate(name: string, describe: string) {
   return {
     type: "string",

@@ -1,6 +1,6 @@
 import { bench, cacheSim, compareRuns } from "@k3/bench";
 import { EXIT, formatBytes, formatSeconds, StageError } from "@k3/stage";
-import type { Argv } from "yargs";
+import type { Argv, Options } from "yargs";
 import type { Context } from "../context.ts";
 import { flag, sizes, text, texts, whole, wholes } from "../options.ts";
 import { type Common, command } from "./command.ts";
@@ -40,6 +40,9 @@ const cacheSimCommand = command({
   },
 });
 
+/** An option of `bench` itself: its subcommands would take it and do nothing with it. */
+const ours = <T extends Options>(option: T) => ({ ...option, global: false });
+
 export function benchCommand(context: Context) {
   return command({
     name: "bench [model_dir]",
@@ -51,32 +54,38 @@ export function benchCommand(context: Context) {
         .command(cacheSimCommand(context))
         // Not demanded of yargs, which would demand it of the subcommands too.
         .positional("model_dir", { type: "string", describe: "the checkpoint" })
-        .option("trunk", text("trunk", "its packed trunk"))
-        .option("runs", { ...whole("runs", "runs of each point", { min: 1, max: 1000 }), default: "3" })
-        .option("memory", sizes("memory", "a memory budget; several make a ladder"))
+        .option("trunk", ours(text("trunk", "its packed trunk")))
+        .option("runs", ours({ ...whole("runs", "runs of each point", { min: 1, max: 1000 }), default: "3" }))
+        .option("memory", ours(sizes("memory", "a memory budget; several make a ladder")))
         .option(
           "threads",
-          wholes("threads", "a number of threads; several may be given", { min: 1, max: 1024 }),
+          ours(wholes("threads", "a number of threads; several may be given", { min: 1, max: 1024 })),
         )
-        .option("prompt", texts("prompt", "a prompt; several may be given"))
-        .option("generate", {
-          ...whole("generate", "tokens to generate in each run", { min: 1, max: 100_000 }),
-          default: "8",
-        })
-        .option("cold", {
-          choices: ["drop", "evict", "none"] as const,
-          describe:
-            "how caches are emptied before a run: drop (root), evict (this model's files), none (declared warm)",
-        })
-        .option("out", text("out", "directory for the report; k3-bench if not given"))
-        .option("against", text("against", "another engine's command line, measured in turn with ours"))
+        .option("prompt", ours(texts("prompt", "a prompt; several may be given")))
+        .option(
+          "generate",
+          ours({
+            ...whole("generate", "tokens to generate in each run", { min: 1, max: 100_000 }),
+            default: "8",
+          }),
+        )
+        .option(
+          "cold",
+          ours({
+            choices: ["drop", "evict", "none"] as const,
+            describe:
+              "how caches are emptied before a run: drop (root), evict (this model's files), none (declared warm)",
+          }),
+        )
+        .option("out", ours(text("out", "directory for the report; k3-bench if not given")))
+        .option("against", ours(text("against", "another engine's command line, measured in turn with ours")))
         .option(
           "ids-pattern",
-          text("ids-pattern", "regular expression that finds the generated ids in its output"),
+          ours(text("ids-pattern", "regular expression that finds the generated ids in its output")),
         )
         .option(
           "seconds-pattern",
-          text("seconds-pattern", "regular expression that finds its seconds per token"),
+          ours(text("seconds-pattern", "regular expression that finds its seconds per token")),
         ),
     run: async (args, { output, signal, setExit }) => {
       if (args.model_dir === undefined)

@@ -21,7 +21,7 @@ export const packCommand = command({
         describe: "lossless compression, or none",
       })
       .option("check", flag("decode everything and compare it with the source"))
-      .option("threads", whole("threads", "encoding threads; all cores if not given", { min: 1, max: 1024 }))
+      .option("threads", whole("threads", "encoding threads; all cores if not given", { min: 1, max: 256 }))
       .option("dry-run", flag("say what would be read and written, and how long it would take")),
   run: async (args, { output, signal }) => {
     const result = await pack({

@@ -42,7 +42,7 @@ export const planCommand = command({
   },
 });
 
-export function planLines(result: PlanResult): string[] {
+function planLines(result: PlanResult): string[] {
   const { fetch, verify, pack } = result.stages;
   return [
     `download  ${formatBytes(result.download_bytes)}, ${formatSeconds(fetch.seconds)}`,

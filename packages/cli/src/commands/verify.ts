@@ -49,7 +49,7 @@ export const verifyCommand = command({
       ...(hint ? [`    ${hint}`] : []),
     ]);
     lines.push(
-      `${result.ok ? "ok" : `${result.faults.length} faults`}: ${result.checked} files, ${formatBytes(result.bytes)}, ` +
+      `${result.ok ? "ok" : counted(result.faults.length, "fault")}: ${result.checked} files, ${formatBytes(result.bytes)}, ` +
         `level ${result.level}${result.from_journal ? `, ${result.from_journal} unchanged since they were read` : ""}, ${formatSeconds(result.seconds)}`,
     );
     if (!result.ok) context.setExit(EXIT.data);
@@ -66,9 +66,14 @@ async function sing(
   if (!result.ok) setExit(EXIT.data);
   return {
     result: { ok: result.ok, canary: result },
-    lines: result.checks.map(
-      (check) =>
-        `canary: ${check.ok ? "ok" : "WRONG"}: ${check.what}: expected ${check.expected}, found ${check.found}`,
-    ),
+    lines: [
+      ...result.checks
+        .filter(({ ok }) => !ok)
+        .map(({ what, expected, found }) => `canary: WRONG: ${what}: expected ${expected}, found ${found}`),
+      `canary: ${result.checks.filter(({ ok }) => ok).length} of ${counted(result.checks.length, "check")} as expected, ` +
+        `with ${counted(result.layers, "layer")}`,
+    ],
   };
 }
+
+const counted = (count: number, what: string) => `${count} ${what}${count === 1 ? "" : "s"}`;

@@ -117,8 +117,8 @@ export async function pipeline(options: PipelineOptions): Promise<PipelineResult
   }
 }
 
-export const modelDir = (dir: string) => join(dir, "model");
-export const trunkDir = (dir: string) => join(dir, "trunk");
+const modelDir = (dir: string) => join(dir, "model");
+const trunkDir = (dir: string) => join(dir, "trunk");
 
 const common = ({ signal, onEvent }: StageOptions): StageOptions => ({ signal, onEvent });
 

@@ -21,7 +21,7 @@ const stateSchema = z.strictObject({
 /** `DIR/pipeline.json`: what was asked and which stages are finished. Written after each stage, atomically. */
 export type PipelineState = z.infer<typeof stateSchema>;
 
-export const statePath = (dir: string) => join(dir, "pipeline.json");
+const statePath = (dir: string) => join(dir, "pipeline.json");
 
 export async function readState(dir: string): Promise<PipelineState | undefined> {
   const text = await readOptional(statePath(dir));
