@@ -221,12 +221,17 @@ async function withSpaceNeeded(
 
 const isFile = async (path: string, size: number) => (await stat(path).catch(() => undefined))?.size === size;
 
-/** Part files of earlier revisions are of no use any more once a run has succeeded. */
+/**
+ * After success the only part files of use are those of files that this run was not asked for. The others are of earlier
+ * revisions, or what a kill left between a publication and its last step.
+ */
 async function removeStaleParts(dir: string, snapshot: Snapshot): Promise<void> {
   const parts = partsDirectory(dir);
-  const current = new Set(snapshot.files.map(partName));
+  const wanted = new Set(selectedFiles(snapshot));
+  const kept = new Set(snapshot.files.filter((file) => !wanted.has(file)).map(partName));
   for (const name of await readdir(parts).catch(() => [] as string[])) {
     const match = /^([0-9a-f]{8}-[0-9a-f]{16})(\.part|\.journal|-\d+\.chunk)$/.exec(name);
-    if (match && (!current.has(match[1]!) || name.endsWith(".chunk"))) await unlink(join(parts, name));
+    const stale = match ? name.endsWith(".chunk") || !kept.has(match[1]!) : name.startsWith("probe-");
+    if (stale) await unlink(join(parts, name));
   }
 }

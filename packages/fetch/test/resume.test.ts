@@ -261,6 +261,34 @@ describe("damage to part files and journals", () => {
   });
 });
 
+describe("what is left in parts/", () => {
+  it("of files not asked for stays, all else goes once a run succeeds", async () => {
+    const files = sampleFiles(1 * MIB, 2);
+    const hub = await serve(files);
+    const dir = await temporary();
+    hub.setFaults({ bps: 1 * MIB });
+    const first = spawnRun(testOptions(hub, dir, { concurrency: 2, include: ["model-00001*"] }));
+    await first.event(progressed(600 * KIB));
+    first.child.kill("SIGKILL");
+    await first.ended;
+    hub.clearFaults();
+    const begun = await leftovers(dir);
+    expect(begun).toHaveLength(2);
+    // As after kills between a rename and the removal of the journal, within the probe, and of an older revision.
+    const parts = join(dir, ".cache/k3/parts");
+    const published = createHash("sha1").update(shardName(1, 2)).digest("hex").slice(0, 8);
+    const { sha256 } = await files.at(-1)!.hashes();
+    await writeFile(join(parts, `${published}-${sha256!.slice(0, 16)}.journal`), "");
+    await writeFile(join(parts, "probe-1"), "");
+    await writeFile(join(parts, `${"0".repeat(8)}-${"0".repeat(16)}.part`), "");
+    await run(hub, dir, { include: ["model-00002*"] });
+    expect((await leftovers(dir)).sort()).toEqual(begun.sort());
+    const { result } = await run(hub, dir, { include: ["model-*"] });
+    expect(result.resumed_bytes).toBeGreaterThan(1 * MIB);
+    await expectComplete(dir, files.slice(-2));
+  });
+});
+
 describe("revisions of one directory", () => {
   it("another commit is refused without switchRevision, and taken with it; unchanged files stay", async () => {
     const files = sampleFiles(1 * MIB, 2);
