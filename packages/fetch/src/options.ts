@@ -79,7 +79,7 @@ export interface Timing {
   progress: number;
 }
 
-export const TIMING: Timing = {
+const TIMING: Timing = {
   connect: 10_000,
   headers: 30_000,
   stall: 30_000,
@@ -96,7 +96,7 @@ export const TIMING: Timing = {
   progress: 250,
 };
 
-export interface Internals {
+interface Internals {
   timing: Partial<Timing>;
   /** Bytes of a range request and of a journal record. */
   segmentBytes: number;

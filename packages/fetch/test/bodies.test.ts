@@ -1,17 +1,23 @@
 import { syntheticFile } from "@k3/testkit";
 import { describe, expect, it } from "vitest";
+import { settle } from "../src/options.ts";
+import { Report } from "../src/report.ts";
+import { Run } from "../src/run.ts";
+import { FileSource } from "../src/source.ts";
 import {
   expectComplete,
   failure,
   KIB,
   leftovers,
   MIB,
+  REPO,
   run,
   sampleFiles,
   sentFor,
   serve,
   shardName,
   temporary,
+  testOptions,
 } from "./support.ts";
 
 const SHARD = "model.safetensors";
@@ -184,6 +190,24 @@ describe("connections that break (hub.md section 7)", () => {
     await run(hub, dir, { concurrency: 4 });
     await expectComplete(dir, files);
     expect(hub.requests.filter((r) => r.method === "HEAD")).toHaveLength(2);
+  });
+
+  it("row 8: connections that need a URL at once, or were refused the same one, share one request", async () => {
+    const files = one();
+    const hub = await serve(files);
+    const settings = settle(testOptions(hub, await temporary()));
+    const shared = new Run(settings, new Report(undefined, undefined, 4), undefined, undefined);
+    const { sha256 } = await files[0]!.hashes();
+    const revision = hub.repository(REPO).resolve("main")!.sha;
+    const file = { path: SHARD, size: files[0]!.size, sha256: sha256! };
+    const { location } = new FileSource(shared, revision, file);
+    const [used] = await Promise.all(Array.from({ length: 8 }, () => location.get()));
+    expect(hub.requests).toHaveLength(1);
+    for (let i = 0; i < 8; i++) location.refused(used!, 403);
+    const fresh = await Promise.all(Array.from({ length: 8 }, () => location.get()));
+    expect(hub.requests).toHaveLength(2);
+    expect(new Set(fresh.map((each) => each.url.href)).size).toBe(1);
+    await shared.close();
   });
 
   it("a host that refuses every fresh URL ends the run with E_HUB naming it", async () => {

@@ -58,6 +58,34 @@ describe("resuming (hub.md section 7)", () => {
     await expectComplete(dir, files);
   });
 
+  it("row 1: the bound holds when syncs take long, too: connections wait rather than run ahead of the journal", async () => {
+    const files = [syntheticFile("model.safetensors", 12 * MIB, { seed: 5 })];
+    const hub = await serve(files);
+    const dir = await temporary();
+    const before = `
+      const { open } = await import("node:fs/promises");
+      const { setTimeout } = await import("node:timers/promises");
+      const probe = await open("/dev/null");
+      const proto = Object.getPrototypeOf(probe);
+      await probe.close();
+      const original = proto.datasync;
+      proto.datasync = async function () {
+        await setTimeout(300);
+        return original.call(this);
+      };`;
+    const first = spawnRun(testOptions(hub, dir, { concurrency: 2 }), { before });
+    let done = 0;
+    await first.event((event) => {
+      if (event.type === "progress" && event.phase === "downloading") done = Math.max(done, event.done);
+      return done >= 2 * MIB;
+    });
+    first.child.kill("SIGKILL");
+    await first.ended;
+    const { result } = await run(hub, dir, { concurrency: 2 });
+    expect(result.resumed_bytes).toBeGreaterThanOrEqual(done - 2 * SEGMENT);
+    await expectComplete(dir, files);
+  });
+
   it("row 2: a part file that is complete but not renamed is published without a request for it", async () => {
     const files = sampleFiles(1 * MIB, 1);
     const hub = await serve(files);
@@ -96,8 +124,9 @@ describe("resuming (hub.md section 7)", () => {
     await truncate(victim, 1000);
     await utimes(victim, new Date(2020, 1, 1), new Date(2020, 1, 1));
     hub.clearLog();
-    await run(hub, dir);
+    const { events } = await run(hub, dir);
     await expectComplete(dir, files);
+    expect(events.filter((e) => e.type === "progress" && e.phase.startsWith("hashing"))).toEqual([]);
     expect(sentFor(hub, shardName(0, 2))).toBe(0);
     expect(sentFor(hub, shardName(1, 2))).toBe(1 * MIB + 1);
   });
