@@ -1,5 +1,5 @@
-// The seam to JavaScript: two classes, NativeEngine and NativeState. Passes run on the engine's own thread; their
-// promises are settled through a thread-safe function. See src/native.ts for the types.
+// The seam to JavaScript: two classes, NativeEngine and NativeState. Passes run on the engine's own thread;
+// their promises are settled through a thread-safe function. See src/native.ts for the types.
 #include <napi.h>
 
 #include <cstring>
@@ -29,15 +29,15 @@ void throw_error(Napi::Env env, const Error& error) {
 class NativeState : public Napi::ObjectWrap<NativeState> {
  public:
   static Napi::Function define(Napi::Env env) {
-    return DefineClass(env, "NativeState",
-                       {InstanceAccessor<&NativeState::position>("position"),
-                        InstanceAccessor<&NativeState::capacity>("capacity"),
-                        InstanceAccessor<&NativeState::broken>("broken"),
-                        InstanceAccessor<&NativeState::bytes>("bytes"),
-                        InstanceMethod<&NativeState::set_position>("setPosition"),
-                        InstanceMethod<&NativeState::serialize>("serialize"),
-                        InstanceMethod<&NativeState::deserialize>("deserialize"),
-                        InstanceMethod<&NativeState::free>("free")});
+    return DefineClass(
+        env, "NativeState",
+        {InstanceAccessor<&NativeState::position>("position"),
+         InstanceAccessor<&NativeState::capacity>("capacity"),
+         InstanceAccessor<&NativeState::broken>("broken"), InstanceAccessor<&NativeState::bytes>("bytes"),
+         InstanceMethod<&NativeState::set_position>("setPosition"),
+         InstanceMethod<&NativeState::serialize>("serialize"),
+         InstanceMethod<&NativeState::deserialize>("deserialize"),
+         InstanceMethod<&NativeState::free>("free")});
   }
   explicit NativeState(const Napi::CallbackInfo& info) : Napi::ObjectWrap<NativeState>(info) {}
   std::shared_ptr<SessionState> state;
@@ -45,17 +45,22 @@ class NativeState : public Napi::ObjectWrap<NativeState> {
  private:
   Napi::Value position(const Napi::CallbackInfo& info) { return number(info, state ? state->position : 0); }
   Napi::Value capacity(const Napi::CallbackInfo& info) { return number(info, state ? state->capacity : 0); }
-  Napi::Value broken(const Napi::CallbackInfo& info) { return Napi::Boolean::New(info.Env(), !state || state->broken); }
-  Napi::Value bytes(const Napi::CallbackInfo& info) { return number(info, state ? state->serialized_bytes() : 0); }
+  Napi::Value broken(const Napi::CallbackInfo& info) {
+    return Napi::Boolean::New(info.Env(), !state || state->broken);
+  }
+  Napi::Value bytes(const Napi::CallbackInfo& info) {
+    return number(info, state ? state->serialized_bytes() : 0);
+  }
   static Napi::Value number(const Napi::CallbackInfo& info, uint64_t n) {
     return Napi::Number::New(info.Env(), static_cast<double>(n));
   }
-  // Empties the state and says how many positions deserialize() will fill.
+  // Says how many positions deserialize() will fill; 0 empties the state.
   Napi::Value set_position(const Napi::CallbackInfo& info) {
     const double at = info[0].IsNumber() ? info[0].As<Napi::Number>().DoubleValue() : -1;
     const bool good = state && at >= 0 && at <= state->capacity;
     if (good) {
-      state->clear();
+      if (at == 0) state->clear();
+      state->broken = false;
       state->position = static_cast<uint32_t>(at);
     }
     return Napi::Boolean::New(info.Env(), good);
@@ -72,10 +77,12 @@ class NativeState : public Napi::ObjectWrap<NativeState> {
     return Napi::Boolean::New(info.Env(), good);
   }
   Napi::Value serialize(const Napi::CallbackInfo& info) {
-    return transfer(info, [&](uint64_t at, uint64_t n, uint8_t* data) { return state->serialize(at, n, data); });
+    return transfer(info,
+                    [&](uint64_t at, uint64_t n, uint8_t* data) { return state->serialize(at, n, data); });
   }
   Napi::Value deserialize(const Napi::CallbackInfo& info) {
-    return transfer(info, [&](uint64_t at, uint64_t n, uint8_t* data) { return state->deserialize(at, n, data); });
+    return transfer(info,
+                    [&](uint64_t at, uint64_t n, uint8_t* data) { return state->deserialize(at, n, data); });
   }
   void free(const Napi::CallbackInfo&) { state.reset(); }
 };
@@ -85,7 +92,7 @@ struct Done {
   Napi::Promise::Deferred deferred;
   Napi::ObjectReference keep;  // the engine's object, alive while it works
   Error error;
-  bool has_result = false;
+  bool is_pass = false;
   PassResult result;
 };
 
@@ -100,7 +107,7 @@ void settle(Napi::Env env, Done* done) {
   Napi::HandleScope scope(env);
   if (done->error) {
     done->deferred.Reject(error_object(env, done->error));
-  } else if (done->has_result) {
+  } else if (done->is_pass) {
     Napi::Object object = Napi::Object::New(env);
     object.Set("logits", to_array<Napi::Float32Array>(env, done->result.logits));
     object.Set("experts", to_array<Napi::Uint16Array>(env, done->result.experts));
@@ -114,12 +121,15 @@ void settle(Napi::Env env, Done* done) {
 class NativeEngine : public Napi::ObjectWrap<NativeEngine> {
  public:
   static Napi::Function define(Napi::Env env) {
-    return DefineClass(env, "NativeEngine",
-                       {InstanceMethod<&NativeEngine::sizes>("sizes"), InstanceMethod<&NativeEngine::open>("open"),
-                        InstanceMethod<&NativeEngine::forward>("forward"), InstanceMethod<&NativeEngine::copy>("copy"),
-                        InstanceMethod<&NativeEngine::create_state>("createState"),
-                        InstanceMethod<&NativeEngine::interrupt>("interrupt"),
-                        InstanceMethod<&NativeEngine::stats>("stats"), InstanceMethod<&NativeEngine::close>("close")});
+    return DefineClass(
+        env, "NativeEngine",
+        {InstanceMethod<&NativeEngine::sizes>("sizes"), InstanceMethod<&NativeEngine::open>("open"),
+         InstanceMethod<&NativeEngine::forward>("forward"), InstanceMethod<&NativeEngine::copy>("copy"),
+         InstanceMethod<&NativeEngine::release>("release"),
+         InstanceMethod<&NativeEngine::free_memory>("freeMemory"),
+         InstanceMethod<&NativeEngine::create_state>("createState"),
+         InstanceMethod<&NativeEngine::interrupt>("interrupt"), InstanceMethod<&NativeEngine::stats>("stats"),
+         InstanceMethod<&NativeEngine::close>("close")});
   }
 
   explicit NativeEngine(const Napi::CallbackInfo& info) : Napi::ObjectWrap<NativeEngine>(info) {
@@ -153,8 +163,10 @@ class NativeEngine : public Napi::ObjectWrap<NativeEngine> {
     Napi::Object out = Napi::Object::New(env);
     const auto set = [&](const char* name, uint64_t n) { out.Set(name, static_cast<double>(n)); };
     set("activations", sizes.activations), set("activationsPerToken", sizes.activations_per_token);
-    set("perWorker", sizes.per_worker), set("ringSlot", sizes.ring_slot), set("expertSlot", sizes.expert_slot);
-    set("stateFixed", sizes.state_fixed), set("statePosition", sizes.state_position), set("tables", sizes.tables);
+    set("perWorker", sizes.per_worker), set("ringSlot", sizes.ring_slot),
+        set("expertSlot", sizes.expert_slot);
+    set("stateFixed", sizes.state_fixed), set("statePosition", sizes.state_position),
+        set("tables", sizes.tables);
     Napi::Uint32Array stored = Napi::Uint32Array::New(env, weights.blocks.size());
     Napi::Uint32Array pinned = Napi::Uint32Array::New(env, weights.blocks.size());
     for (size_t b = 0; b < weights.blocks.size(); ++b) {
@@ -182,12 +194,13 @@ class NativeEngine : public Napi::ObjectWrap<NativeEngine> {
       throw_error(env, error);
       return env.Undefined();
     }
-    back_ = Napi::ThreadSafeFunction::New(env, Napi::Function::New(env, [](const Napi::CallbackInfo&) {}), "k3 engine", 0, 1);
+    back_ = Napi::ThreadSafeFunction::New(env, Napi::Function::New(env, [](const Napi::CallbackInfo&) {}),
+                                          "k3 engine", 0, 1);
     back_.Unref(env);
-    // When the environment ends (a worker thread, process.exit) in mid-step. Hooks run in reverse order: this one before
-    // that of the thread-safe function, which the engine's thread may still call.
-    hook_ = std::make_unique<Hook>(
-        env.AddCleanupHook(static_cast<void (*)(NativeEngine*)>([](NativeEngine* self) { self->shut(false); }), this));
+    // When the environment ends (a worker thread, process.exit) in mid-step. Hooks run in reverse order: this
+    // one before that of the thread-safe function, which the engine's thread may still call.
+    hook_ = std::make_unique<Hook>(env.AddCleanupHook(
+        static_cast<void (*)(NativeEngine*)>([](NativeEngine* self) { self->shut(false); }), this));
     return env.Undefined();
   }
 
@@ -237,6 +250,7 @@ class NativeEngine : public Napi::ObjectWrap<NativeEngine> {
       job(done);
       const auto settled = [this](Napi::Env e, Napi::Function, Done* d) {
         if (e == nullptr) return;  // the environment is ending: nobody waits any more
+        if (d->is_pass) --passes_;
         if (--jobs_ == 0 && engine_) back_.Unref(e);
         settle(e, d);
         delete d;
@@ -263,8 +277,10 @@ class NativeEngine : public Napi::ObjectWrap<NativeEngine> {
     const auto array = info[1].As<Napi::Int32Array>();
     std::vector<int32_t> ids(array.Data(), array.Data() + array.ElementLength());
     if (!state) return fail({"E_USAGE", "the session is closed", ""});
-    if (state->broken) return fail({"E_USAGE", "the session stopped inside a step and cannot go on", "roll it back"});
-    if (ids.empty() || ids.size() > engine_->options().chunk) return fail({"E_DEFECT", "not a chunk of ids", ""});
+    if (state->broken)
+      return fail({"E_USAGE", "the session stopped inside a step and cannot go on", "roll it back"});
+    if (ids.empty() || ids.size() > engine_->options().chunk)
+      return fail({"E_DEFECT", "not a chunk of ids", ""});
     if (ids.size() > state->capacity - state->position) return fail({"E_USAGE", "the context is full", ""});
     for (int32_t id : ids) {
       if (id < 0 || static_cast<uint32_t>(id) >= engine_->config().vocab) {
@@ -273,10 +289,10 @@ class NativeEngine : public Napi::ObjectWrap<NativeEngine> {
     }
     const uint32_t flags = info[2].As<Napi::Number>().Uint32Value();
     const PassOptions options{(flags & 1) != 0, (flags & 2) != 0, (flags & 4) != 0};
-    if (jobs_ == 0) engine_->step.reset();
+    if (passes_++ == 0) engine_->step.reset();
     return run(info, [engine = engine_.get(), state, ids = std::move(ids), options](Done* done) {
       done->error = engine->forward(ids, *state, options, &done->result);
-      done->has_result = true;
+      done->is_pass = true;
     });
   }
 
@@ -284,16 +300,33 @@ class NativeEngine : public Napi::ObjectWrap<NativeEngine> {
   Napi::Value copy(const Napi::CallbackInfo& info) {
     const Napi::Env env = info.Env();
     const Napi::Function kind = env.GetInstanceData<Instance>()->state.Value();
-    if (!engine_ || !info[0].IsObject() || !info[1].IsObject() || !info[0].As<Napi::Object>().InstanceOf(kind) ||
-        !info[1].As<Napi::Object>().InstanceOf(kind)) {
+    if (!engine_ || !info[0].IsObject() || !info[1].IsObject() ||
+        !info[0].As<Napi::Object>().InstanceOf(kind) || !info[1].As<Napi::Object>().InstanceOf(kind)) {
       throw_error(env, {"E_DEFECT", "copy needs two states", ""});
       return env.Undefined();
     }
     const auto to = NativeState::Unwrap(info[0].As<Napi::Object>())->state;
     const auto from = NativeState::Unwrap(info[1].As<Napi::Object>())->state;
     return run(info, [to, from](Done* done) {
-      if (!to || !from || !to->copy_from(*from)) done->error = {"E_USAGE", "the sessions do not fit each other", ""};
+      if (!to || !from || !to->copy_from(*from))
+        done->error = {"E_USAGE", "the sessions do not fit each other", ""};
     });
+  }
+
+  // release(state): frees it on the engine's thread, since giving back gigabytes takes a while.
+  Napi::Value release(const Napi::CallbackInfo& info) {
+    const Napi::Env env = info.Env();
+    if (!engine_ || !info[0].IsObject() ||
+        !info[0].As<Napi::Object>().InstanceOf(env.GetInstanceData<Instance>()->state.Value())) {
+      return env.Undefined();
+    }
+    auto state = std::move(NativeState::Unwrap(info[0].As<Napi::Object>())->state);
+    return run(info, [state = std::move(state)](Done*) mutable { state.reset(); });
+  }
+
+  Napi::Value free_memory(const Napi::CallbackInfo& info) {
+    if (!engine_) return info.Env().Undefined();
+    return run(info, [engine = engine_.get()](Done*) { engine->free_memory(); });
   }
 
   Napi::Value stats(const Napi::CallbackInfo& info) {
@@ -316,7 +349,8 @@ class NativeEngine : public Napi::ObjectWrap<NativeEngine> {
   std::unique_ptr<Engine> engine_;
   Napi::ThreadSafeFunction back_;
   std::unique_ptr<Hook> hook_;
-  uint32_t jobs_ = 0;
+  uint32_t jobs_ = 0;    // not settled yet
+  uint32_t passes_ = 0;  // of them
 };
 
 Napi::Value isa_name(const Napi::CallbackInfo& info) {
@@ -340,5 +374,7 @@ Napi::Object init(Napi::Env env, Napi::Object exports) {
 }  // namespace
 }  // namespace k3
 
-static Napi::Object Init(Napi::Env env, Napi::Object exports) { return k3::init(env, exports); }
+static Napi::Object Init(Napi::Env env, Napi::Object exports) {
+  return k3::init(env, exports);
+}
 NODE_API_MODULE(k3, Init)

@@ -1,12 +1,13 @@
-// Block attention residuals: what a sublayer sees is a softmax-weighted sum of the closed blocks and the running one.
-#include "forward.h"
-
+// Block attention residuals: what a sublayer sees is a softmax-weighted sum of the closed blocks and the
+// running one.
 #include <cmath>
+
+#include "forward.h"
 
 namespace k3 {
 
-// out[t] = sum over the sources v of p(v) v, where p is the softmax of <v, norm * proj> / rms(v). The values are mixed
-// raw; only the scores see them normalised.
+// out[t] = sum over the sources v of p(v) v, where p is the softmax of <v, norm * proj> / rms(v). The values
+// are mixed raw; only the scores see them normalised.
 void Forward::mix(uint32_t level, Role norm, Role proj, float* out) {
   const uint32_t width = c_.hidden;
   vector(level, norm, width, a_.norm);

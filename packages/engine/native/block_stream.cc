@@ -35,7 +35,8 @@ Error BlockStream::open(const Options& options) {
     pinned_stored_ += weights_.blocks[b].stored;
   }
   slot_bytes_ = round_up(weights_.block_buffer_bytes(), kPage);
-  // Small pages: what is pinned is what is planned, to the page. Huge ones would be a few per cent faster to go through.
+  // Small pages: what is pinned is what is planned, to the page. Huge ones would be a few per cent faster to
+  // go through.
   if (!pins_.allocate(pins, Area::Pages::small) || !ring_.allocate(slot_bytes_ * options.slots)) {
     return {"E_MEMORY", "the system refused memory for the trunk", "give a smaller memory budget"};
   }
@@ -93,7 +94,8 @@ BlockStream::Got BlockStream::acquire(uint32_t block, const uint8_t** stored) {
     } else if (now == kReading) {
       const auto begun = std::chrono::steady_clock::now();
       state.wait(kReading, std::memory_order_acquire);
-      step_.counters.wait_ns.fetch_add((std::chrono::steady_clock::now() - begun).count(), std::memory_order_relaxed);
+      step_.counters.wait_ns.fetch_add((std::chrono::steady_clock::now() - begun).count(),
+                                       std::memory_order_relaxed);
     } else {
       step_.fail({"E_DEFECT", "block " + std::to_string(block) + " is used twice in a pass", ""});
       return Got::failed;
@@ -144,7 +146,8 @@ void BlockStream::settle(uint32_t block, State state) {
 
 void BlockStream::count(uint32_t block) {
   const Block& b = weights_.blocks[block];
-  (b.head ? step_.counters.head_bytes : step_.counters.trunk_bytes).fetch_add(b.stored, std::memory_order_relaxed);
+  (b.head ? step_.counters.head_bytes : step_.counters.trunk_bytes)
+      .fetch_add(b.stored, std::memory_order_relaxed);
 }
 
 // Reads the stored bytes of a block and checks them; null when the step has failed.
@@ -156,8 +159,8 @@ const uint8_t* BlockStream::load(uint32_t index, uint8_t* buffer) {
     const auto target = pin_at_[index] == kUnpinned ? FileReader::Target::used : FileReader::Target::fresh;
     stored = files_.read(piece.file, piece.offset, piece.bytes, buffer, step_, target);
   } else {
-    // Small tensors from several places: each read to whole pages behind the block, then moved to its place. What lies
-    // between segments is zero, as in a packed trunk.
+    // Small tensors from several places: each read to whole pages behind the block, then moved to its place.
+    // What lies between segments is zero, as in a packed trunk.
     uint8_t* bounce = buffer + round_up(block.raw, kPage);
     std::memset(buffer, 0, block.raw);
     for (uint32_t p = block.first_piece; p < block.first_piece + block.pieces; ++p) {
@@ -188,14 +191,16 @@ void BlockStream::read_ahead() {
   std::unique_lock lock(mutex_);
   for (;;) {
     wake_.wait(lock, [this] {
-      return quit_ || (running_ && cursor_ < end_ && !free_slots_.empty() && !files_.fast() && !step_.stopped());
+      return quit_ ||
+             (running_ && cursor_ < end_ && !free_slots_.empty() && !files_.fast() && !step_.stopped());
     });
     if (quit_) return;
     // The next block that nobody has begun.
     uint32_t block = end_;
     while (cursor_ < end_ && block == end_) {
       uint32_t absent = kAbsent;
-      if (states_[cursor_].compare_exchange_strong(absent, kReading, std::memory_order_acq_rel)) block = cursor_;
+      if (states_[cursor_].compare_exchange_strong(absent, kReading, std::memory_order_acq_rel))
+        block = cursor_;
       ++cursor_;
     }
     if (block == end_) continue;

@@ -1,5 +1,6 @@
-// The trunk as it flows past: blocks are read ahead into a ring in the order of the forward pass, or by the worker that
-// needs one when it is not there yet, or not at all because they are pinned. Any order of use makes progress.
+// The trunk as it flows past: blocks are read ahead into a ring in the order of the forward pass, or by the
+// worker that needs one when it is not there yet, or not at all because they are pinned. Any order of use
+// makes progress.
 #pragma once
 
 #include <atomic>
@@ -18,12 +19,13 @@ namespace k3 {
 class BlockStream {
  public:
   struct Options {
-    uint32_t readers = 0;            // threads that read ahead
-    uint32_t slots = 0;              // blocks that the ring holds
-    std::vector<uint8_t> pinned;     // per block: keep it once it has been read
+    uint32_t readers = 0;         // threads that read ahead
+    uint32_t slots = 0;           // blocks that the ring holds
+    std::vector<uint8_t> pinned;  // per block: keep it once it has been read
   };
 
-  BlockStream(const Weights& weights, FileReader& files, Step& step) : weights_(weights), files_(files), step_(step) {}
+  BlockStream(const Weights& weights, FileReader& files, Step& step)
+      : weights_(weights), files_(files), step_(step) {}
   ~BlockStream();
 
   Error open(const Options& options);
@@ -33,11 +35,12 @@ class BlockStream {
   // It ended, well or not; nothing reads any more when this returns.
   void end_pass();
 
-  // Gets a block for one worker. `stored` points to its stored bytes, in the ring or pinned; or is null when the caller
-  // is to read the block itself (it then owns it until release()); or the pass has failed.
+  // Gets a block for one worker. `stored` points to its stored bytes, in the ring or pinned; or is null when
+  // the caller is to read the block itself (it then owns it until release()); or the pass has failed.
   enum class Got { memory, read_yourself, failed };
   Got acquire(uint32_t block, const uint8_t** stored);
-  // The whole block into the caller's buffer (block_buffer_bytes() long), or into its own place when it is pinned.
+  // The whole block into the caller's buffer (block_buffer_bytes() long), or into its own place when it is
+  // pinned.
   const uint8_t* read(uint32_t block, uint8_t* buffer);
   // True when the caller may instead read it in parts: nothing keeps or checks it as a whole.
   bool may_read_in_parts(uint32_t block) const;
@@ -46,8 +49,10 @@ class BlockStream {
   // The caller is done with it. Every acquired block is released exactly once a pass.
   void release(uint32_t block);
 
-  uint64_t pinned_bytes() const { return pinned_stored_; }           // stored bytes of the blocks to keep
-  uint64_t resident_bytes() const { return resident_.load(std::memory_order_relaxed); }  // of those read so far
+  uint64_t pinned_bytes() const { return pinned_stored_; }  // stored bytes of the blocks to keep
+  uint64_t resident_bytes() const {
+    return resident_.load(std::memory_order_relaxed);
+  }  // of those read so far
   // What the pass that begins now will read: owed() is compared with what was read when it ends.
   uint64_t owed() const { return owed_; }
   size_t ring_bytes() const { return ring_.size(); }
@@ -65,13 +70,13 @@ class BlockStream {
   Step& step_;
   Area ring_, pins_;
   size_t slot_bytes_ = 0;
-  std::vector<uint64_t> pin_at_;            // per block: offset in pins_, or kUnpinned
+  std::vector<uint64_t> pin_at_;  // per block: offset in pins_, or kUnpinned
   std::vector<std::atomic<uint32_t>> states_;
-  std::vector<uint32_t> slot_of_;           // of blocks in kReady
-  std::vector<uint8_t> verified_;           // per block: its checksum was right once
+  std::vector<uint32_t> slot_of_;  // of blocks in kReady
+  std::vector<uint8_t> verified_;  // per block: its checksum was right once
   std::mutex mutex_;
   std::condition_variable wake_, idle_;
-  std::vector<uint32_t> free_slots_;        // the one used last first: it may still be in a cache
+  std::vector<uint32_t> free_slots_;  // the one used last first: it may still be in a cache
   std::vector<std::thread> readers_;
   uint32_t cursor_ = 0, end_ = 0, reading_ = 0;
   bool running_ = false, quit_ = false;

@@ -1,4 +1,5 @@
-// What a checkpoint's config.json says about the model, as numbers. TypeScript has checked every field already.
+// What a checkpoint's config.json says about the model, as numbers. TypeScript has checked every field
+// already.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +18,8 @@ struct Config {
   uint32_t intermediate = 0;
   uint32_t experts = 0;
   uint32_t experts_per_token = 0;
-  uint32_t shared_inner = 0;  // shared experts, fused: their number times the inner width; 0 when there are none
+  uint32_t shared_inner =
+      0;  // shared experts, fused: their number times the inner width; 0 when there are none
   uint32_t moe_inner = 0;
   uint32_t latent = 0;  // width of the routed experts' input and output
   bool latent_norm = false;
@@ -53,11 +55,13 @@ struct Config {
   }
 };
 
-// The two norms inside MLA keep the class default of the first-party code; every other norm follows rms_norm_eps.
+// The two norms inside MLA keep the class default of the first-party code; every other norm follows
+// rms_norm_eps.
 inline constexpr float kMlaNormEps = 1e-6f;
 // Added to the sum of squares when queries and keys of KDA are brought to unit length.
 inline constexpr float kUnitEps = 1e-6f;
-// Keys per step of the softmax over the latent cache. Fixed, counted from position 0: part of what the bits depend on.
+// Keys per step of the softmax over the latent cache. Fixed, counted from position 0: part of what the bits
+// depend on.
 inline constexpr uint32_t kKeyTile = 64;
 
 }  // namespace k3

@@ -5,25 +5,32 @@ namespace k3 {
 EngineSizes measure(const Weights& weights, const ExpertTable& experts) {
   EngineSizes sizes;
   Activations activations;
-  // The size is the largest of several sums that grow with the tokens, so a chord lies above it everywhere between.
+  // The size is the largest of several sums that grow with the tokens, so a chord lies above it everywhere
+  // between.
   constexpr uint32_t kFar = 1025;
   sizes.activations = round_up(activations.carve(nullptr, weights, 1), kPage);
-  sizes.activations_per_token = (activations.carve(nullptr, weights, kFar) - sizes.activations) / (kFar - 1) + 4 * kPage;
-  sizes.per_worker = worker_buffer_bytes(weights, experts) + round_up(TrunkMatmul::tile_bytes(weights), kPage) +
+  sizes.activations_per_token =
+      (activations.carve(nullptr, weights, kFar) - sizes.activations) / (kFar - 1) + 4 * kPage;
+  sizes.per_worker = worker_buffer_bytes(weights, experts) +
+                     round_up(TrunkMatmul::tile_bytes(weights), kPage) +
                      round_up(worker_floats(weights.config) * sizeof(float), kPage);
   sizes.ring_slot = round_up(weights.block_buffer_bytes(), kPage);
   sizes.expert_slot = experts.layers > 0 ? ExpertStore::slot_bytes(experts) : 0;
   sizes.state_fixed = SessionState::fixed_bytes(weights.config);
   sizes.state_position = SessionState::position_bytes(weights.config);
   sizes.tables = weights.blocks.size() * (sizeof(Block) + 24) + weights.segments.size() * sizeof(Segment) +
-                 weights.pieces.size() * sizeof(Piece) + experts.offsets.size() * (sizeof(double) + sizeof(uint16_t)) +
+                 weights.pieces.size() * sizeof(Piece) +
+                 experts.offsets.size() * (sizeof(double) + sizeof(uint16_t)) +
                  size_t{experts.layers} * experts.experts * 12;
   return sizes;
 }
 
-Engine::Engine(EngineModel model, EngineOptions options) : model_(std::move(model)), options_(std::move(options)) {}
+Engine::Engine(EngineModel model, EngineOptions options)
+    : model_(std::move(model)), options_(std::move(options)) {}
 
-Engine::~Engine() { close(); }
+Engine::~Engine() {
+  close();
+}
 
 Error Engine::open() {
   files_ = std::make_unique<FileReader>();
@@ -33,8 +40,8 @@ Error Engine::open() {
   if (Error error = stream_->open(options_.stream)) return error;
   store_ = std::make_unique<ExpertStore>(model_.experts, *files_, step);
   if (Error error = store_->open(options_.store)) return error;
-  forward_ = std::make_unique<Forward>(model_.weights, model_.experts, model_.embedding, *files_, *stream_, *store_, *pool_, step,
-                                       *options_.kernels);
+  forward_ = std::make_unique<Forward>(model_.weights, model_.experts, model_.embedding, *files_, *stream_,
+                                       *store_, *pool_, step, *options_.kernels);
   if (Error error = forward_->allocate(options_.chunk)) return error;
   thread_ = std::thread([this] { work(); });
   return {};
@@ -50,6 +57,10 @@ void Engine::close() {
   step.interrupt();
   wake_.notify_all();
   if (thread_.joinable()) thread_.join();
+  free_memory();
+}
+
+void Engine::free_memory() {
   forward_.reset();
   store_.reset();
   stream_.reset();
@@ -82,6 +93,7 @@ void Engine::work() {
 Error Engine::forward(std::span<const int32_t> ids, SessionState& state, const PassOptions& options,
                       PassResult* result) {
   if (step.stopped()) return step.error();
+  if (!forward_) return {"E_USAGE", "the model is closed", ""};
   return forward_->run(ids, state, options, result);
 }
 

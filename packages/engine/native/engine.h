@@ -1,4 +1,5 @@
-// A model that is open: everything native that belongs to it, and the thread on which its passes run, one at a time.
+// A model that is open: everything native that belongs to it, and the thread on which its passes run, one at
+// a time.
 #pragma once
 
 #include <condition_variable>
@@ -32,14 +33,14 @@ struct EngineOptions {
 
 // What the areas of an engine take, for the plan.
 struct EngineSizes {
-  uint64_t activations = 0;      // for one token
+  uint64_t activations = 0;            // for one token
   uint64_t activations_per_token = 0;  // and for each more
   uint64_t per_worker = 0;
   uint64_t ring_slot = 0;
   uint64_t expert_slot = 0;
-  uint64_t state_fixed = 0;      // of a session
-  uint64_t state_position = 0;   // of a session, per position
-  uint64_t tables = 0;           // block, segment and expert tables
+  uint64_t state_fixed = 0;     // of a session
+  uint64_t state_position = 0;  // of a session, per position
+  uint64_t tables = 0;          // block, segment and expert tables
 };
 EngineSizes measure(const Weights& weights, const ExpertTable& experts);
 
@@ -51,11 +52,14 @@ class Engine {
   Error open();
   // Stops the pass that runs, waits for the thread, and frees all memory but the states.
   void close();
+  // The freeing alone, which may take a second: as the last job, on the engine's own thread.
+  void free_memory();
   bool closed() const { return closed_; }
 
   // Jobs run one after the other on the engine's own thread.
   void post(std::function<void()> job);
-  Error forward(std::span<const int32_t> ids, SessionState& state, const PassOptions& options, PassResult* result);
+  Error forward(std::span<const int32_t> ids, SessionState& state, const PassOptions& options,
+                PassResult* result);
 
   Step step;
   const Config& config() const { return model_.weights.config; }

@@ -7,7 +7,8 @@
 namespace k3 {
 
 namespace {
-// One read. Several are in flight, so that a disk is kept busy and no read takes long when the step is stopped.
+// One read. Several are in flight, so that a disk is kept busy and no read takes long when the step is
+// stopped.
 constexpr size_t kChunk = size_t{1} << 20;
 }  // namespace
 
@@ -19,7 +20,8 @@ uint64_t ExpertTable::bytes() const {
 
 Error ExpertTable::check(const std::vector<FileSpec>& specs) const {
   const size_t count = size_t{layers} * experts * parts;
-  if (parts == 0 || parts > kMaxParts || part_bytes.size() != parts || offsets.size() != count || files.size() != count) {
+  if (parts == 0 || parts > kMaxParts || part_bytes.size() != parts || offsets.size() != count ||
+      files.size() != count) {
     return {"E_DEFECT", "the expert table has a wrong size", ""};
   }
   for (size_t i = 0; i < count; ++i) {
@@ -67,7 +69,9 @@ void ExpertStore::begin_pass(uint32_t tokens) {
   clock_ += tokens;
 }
 
-void ExpertStore::end_pass() { end_layer(); }
+void ExpertStore::end_pass() {
+  end_layer();
+}
 
 void ExpertStore::begin_layer(uint32_t layer, std::span<const ExpertUse> uses) {
   std::lock_guard lock(mutex_);
@@ -95,8 +99,9 @@ void ExpertStore::begin_layer(uint32_t layer, std::span<const ExpertUse> uses) {
   start_reads();
 }
 
-// What an expert is worth: how often it was asked for, halved with every token since, over the layers that pass until
-// its own comes round again. An LRU keeps nothing below one token's working set; this keeps what recurs.
+// What an expert is worth: how often it was asked for, halved with every token since, over the layers that
+// pass until its own comes round again. An LRU keeps nothing below one token's working set; this keeps what
+// recurs.
 double ExpertStore::value(int64_t expert) const {
   const Seen& seen = seen_[static_cast<size_t>(expert)];
   const uint32_t layer = static_cast<uint32_t>(expert / table_.experts);
@@ -104,7 +109,8 @@ double ExpertStore::value(int64_t expert) const {
   return std::ldexp(static_cast<double>(seen.count), -static_cast<int>(clock_ - seen.clock)) / distance;
 }
 
-// Of the cached experts that this layer does not use: what the least worthy is worth. More than any when none may go.
+// Of the cached experts that this layer does not use: what the least worthy is worth. More than any when none
+// may go.
 double ExpertStore::least_value() {
   if (least_ >= 0) return least_;
   least_ = std::numeric_limits<double>::infinity();
@@ -142,7 +148,8 @@ void ExpertStore::start_reads() {
 bool ExpertStore::assign(uint32_t index) {
   Request& request = requests_[index];
   const size_t expert = size_t{layer_} * table_.experts + uses_[index].expert;
-  if (files_.fast() && cached_count_ == options_.cached && value(static_cast<int64_t>(expert)) <= least_value()) {
+  if (files_.fast() && cached_count_ == options_.cached &&
+      value(static_cast<int64_t>(expert)) <= least_value()) {
     request.stage = Stage::ready;  // to be streamed
     request.slot = kStream;
     return true;
@@ -160,7 +167,8 @@ bool ExpertStore::assign(uint32_t index) {
     const uint64_t end = offset + bytes, base = offset / kPage * kPage;
     while (begin < end) {
       const uint64_t stop = std::min(end, (begin + kChunk) / kPage * kPage);
-      queue_.push_back({index, request.slot, file, begin, stop - begin, at + (begin / kPage * kPage - base), slot.fresh});
+      queue_.push_back(
+          {index, request.slot, file, begin, stop - begin, at + (begin / kPage * kPage - base), slot.fresh});
       ++request.pending;
       begin = stop;
     }
@@ -181,7 +189,8 @@ void ExpertStore::read_loop() {
     lock.unlock();
     uint8_t* to = area_.data() + chunk.slot * slot_bytes_ + chunk.at;
     const auto target = chunk.fresh ? FileReader::Target::fresh : FileReader::Target::used;
-    const bool good = !step_.stopped() && files_.read(chunk.file, chunk.offset, chunk.bytes, to, step_, target);
+    const bool good =
+        !step_.stopped() && files_.read(chunk.file, chunk.offset, chunk.bytes, to, step_, target);
     if (good) step_.counters.expert_bytes.fetch_add(chunk.bytes, std::memory_order_relaxed);
     lock.lock();
     --reading_;
@@ -204,7 +213,8 @@ bool ExpertStore::next(std::vector<Ready>* ready) {
   if (!any()) {
     const auto begun = std::chrono::steady_clock::now();
     news_.wait(lock, [&] { return step_.stopped() || any(); });
-    step_.counters.wait_ns.fetch_add((std::chrono::steady_clock::now() - begun).count(), std::memory_order_relaxed);
+    step_.counters.wait_ns.fetch_add((std::chrono::steady_clock::now() - begun).count(),
+                                     std::memory_order_relaxed);
   }
   if (step_.stopped()) return false;
   for (uint32_t i = 0; i < requests_.size(); ++i) {

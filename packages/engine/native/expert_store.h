@@ -1,4 +1,5 @@
-// The routed experts: read straight from the shards as soon as the router has spoken, kept where the budget has room.
+// The routed experts: read straight from the shards as soon as the router has spoken, kept where the budget
+// has room.
 #pragma once
 
 #include <atomic>
@@ -16,22 +17,23 @@ namespace k3 {
 
 enum class ExpertFormat : uint8_t { mxfp4 = 0, bf16 = 1, f32 = 2 };
 
-// Where the parts of every expert are. Parts: w1 packed, w1 scale, w2 packed, w2 scale, w3 packed, w3 scale, or w1, w2, w3.
+// Where the parts of every expert are. Parts: w1 packed, w1 scale, w2 packed, w2 scale, w3 packed, w3 scale,
+// or w1, w2, w3.
 struct ExpertTable {
   ExpertFormat format = ExpertFormat::mxfp4;
   uint32_t parts = 0, layers = 0, experts = 0;
   std::vector<uint64_t> part_bytes;
-  std::vector<double> offsets;   // [layers][experts][parts], absolute
-  std::vector<uint16_t> files;   // same
-  uint64_t bytes() const;        // of one expert
+  std::vector<double> offsets;  // [layers][experts][parts], absolute
+  std::vector<uint16_t> files;  // same
+  uint64_t bytes() const;       // of one expert
   size_t index(uint32_t layer, uint32_t expert, uint32_t part) const {
     return (size_t{layer} * experts + expert) * parts + part;
   }
   Error check(const std::vector<FileSpec>& specs) const;
 };
 
-// One expert that a pass needs, and how much the tokens of the pass say for its return: the sum over the tokens that
-// chose it of 1/2 to the power of the number of tokens that came after.
+// One expert that a pass needs, and how much the tokens of the pass say for its return: the sum over the
+// tokens that chose it of 1/2 to the power of the number of tokens that came after.
 struct ExpertUse {
   uint32_t expert = 0;
   float recency = 0;
@@ -47,12 +49,13 @@ class ExpertStore {
     uint32_t in_flight = 0;  // slots beyond those, for experts that are on their way through; at least 1
   };
   struct Ready {
-    uint32_t index = 0;  // into the uses of begin_layer
+    uint32_t index = 0;   // into the uses of begin_layer
     bool stream = false;  // not in memory: the workers read it in parts, tile by tile
     const uint8_t* part[kMaxParts] = {};
   };
 
-  ExpertStore(const ExpertTable& table, FileReader& files, Step& step) : table_(table), files_(files), step_(step) {}
+  ExpertStore(const ExpertTable& table, FileReader& files, Step& step)
+      : table_(table), files_(files), step_(step) {}
   ~ExpertStore();
   Error open(const Options& options);
   static size_t slot_bytes(const ExpertTable& table);
@@ -62,10 +65,11 @@ class ExpertStore {
 
   // Asks for all experts of a layer at once. `layer` counts the layers that have experts.
   void begin_layer(uint32_t layer, std::span<const ExpertUse> uses);
-  // Waits until some that were not given out yet are at hand, and gives those. False when there are no more, or when
-  // the step has stopped.
+  // Waits until some that were not given out yet are at hand, and gives those. False when there are no more,
+  // or when the step has stopped.
   bool next(std::vector<Ready>* ready);
-  // All of a batch of next() are computed: they stay if they are worth more than what would have to go, or else leave.
+  // All of a batch of next() are computed: they stay if they are worth more than what would have to go, or
+  // else leave.
   void done(const std::vector<Ready>& ready);
   void end_layer();
 
@@ -97,7 +101,7 @@ class ExpertStore {
     uint32_t clock = 0;
   };
 
-  void start_reads();            // mutex_ held
+  void start_reads();             // mutex_ held
   bool assign(uint32_t request);  // mutex_ held
   template <typename F>
   void each_run(size_t expert, F&& f) const;

@@ -17,15 +17,20 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kAttempts = 4;  // the first, and three again
 constexpr std::chrono::milliseconds kFirstWait{20};
-constexpr size_t kMaxTransfer = size_t{1} << 30;  // Linux caps one read at 2 GiB less a page, macOS refuses from 2 GiB
+constexpr size_t kMaxTransfer = size_t{1}
+                                << 30;  // Linux caps one read at 2 GiB less a page, macOS refuses from 2 GiB
 
 // One read at more than 4 GB/s is no disk's; below 2 GB/s it may be.
 constexpr float kFastAbove = 4e9f, kFastBelow = 2e9f;
 constexpr size_t kRatedRead = size_t{64} << 10;
 
-int64_t mtime_ns(const struct stat& s) { return int64_t{s.st_mtim.tv_sec} * 1'000'000'000 + s.st_mtim.tv_nsec; }
+int64_t mtime_ns(const struct stat& s) {
+  return int64_t{s.st_mtim.tv_sec} * 1'000'000'000 + s.st_mtim.tv_nsec;
+}
 
-std::string reason(int error) { return std::string(std::strerror(error)); }
+std::string reason(int error) {
+  return std::string(std::strerror(error));
+}
 
 }  // namespace
 
@@ -47,18 +52,21 @@ Error FileReader::open(const std::vector<FileSpec>& specs, bool direct, Pace pac
     if (direct) file.fd = ::open(spec.path.c_str(), O_RDONLY | O_CLOEXEC | O_DIRECT);
     if (file.fd < 0) {
       if (direct && errno != EINVAL) {
-        return {"E_DATA", spec.path + ": cannot be opened: " + reason(errno), "check the files with `k3 verify`"};
+        return {"E_DATA", spec.path + ": cannot be opened: " + reason(errno),
+                "check the files with `k3 verify`"};
       }
       file.fd = ::open(spec.path.c_str(), O_RDONLY | O_CLOEXEC);
       buffered_.fetch_add(1, std::memory_order_relaxed);
     }
     struct stat s;
     if (file.fd < 0 || fstat(file.fd, &s) != 0) {
-      return {"E_DATA", spec.path + ": cannot be opened: " + reason(errno), "check the files with `k3 verify`"};
+      return {"E_DATA", spec.path + ": cannot be opened: " + reason(errno),
+              "check the files with `k3 verify`"};
     }
     if (!S_ISREG(s.st_mode) || static_cast<uint64_t>(s.st_size) != spec.size) {
-      return {"E_DATA", spec.path + ": has " + std::to_string(s.st_size) + " bytes, had " + std::to_string(spec.size) +
-                            " when its header was read",
+      return {"E_DATA",
+              spec.path + ": has " + std::to_string(s.st_size) + " bytes, had " + std::to_string(spec.size) +
+                  " when its header was read",
               "something is writing to the model's files; wait until it is done and start again"};
     }
     file.inode = s.st_ino;
@@ -104,7 +112,8 @@ bool FileReader::read_once(File& file, uint64_t begin, uint64_t needed_end, uint
   while (at < needed_end) {
     const int plain = file.plain_fd.load(std::memory_order_acquire);
     const size_t want = std::min<uint64_t>(end - at, kMaxTransfer);
-    const ssize_t got = pread(plain >= 0 ? plain : file.fd, buffer + (at - begin), want, static_cast<off_t>(at));
+    const ssize_t got =
+        pread(plain >= 0 ? plain : file.fd, buffer + (at - begin), want, static_cast<off_t>(at));
     if (got < 0) {
       if (errno == EINTR) continue;
       if (errno == EINVAL && plain < 0 && fall_back_to_buffered(file)) continue;
@@ -139,9 +148,11 @@ std::string FileReader::what_changed(const File& file) const {
   struct stat s;
   if (stat(file.path.c_str(), &s) != 0) return "; the file is gone (" + reason(errno) + ")";
   if (static_cast<uint64_t>(s.st_size) != file.size) {
-    return "; the file now has " + std::to_string(s.st_size) + " bytes instead of " + std::to_string(file.size);
+    return "; the file now has " + std::to_string(s.st_size) + " bytes instead of " +
+           std::to_string(file.size);
   }
-  if (s.st_ino != file.inode || mtime_ns(s) != file.mtime_ns) return "; the file has been changed or replaced";
+  if (s.st_ino != file.inode || mtime_ns(s) != file.mtime_ns)
+    return "; the file has been changed or replaced";
   return "";
 }
 

@@ -1,5 +1,5 @@
-// Reading the shards and the trunk: O_DIRECT where the filesystem has it, buffered where it does not, every failure
-// retried a little and then told once.
+// Reading the shards and the trunk: O_DIRECT where the filesystem has it, buffered where it does not, every
+// failure retried a little and then told once.
 #pragma once
 
 #include <atomic>
@@ -33,15 +33,16 @@ class FileReader {
   // The buffer that read() needs for any `bytes` at any offset: whole pages around them.
   static constexpr size_t buffer_bytes(size_t bytes) { return round_up(bytes, kPage) + kPage; }
 
-  // Reads [offset, offset + bytes) of a file into `buffer` (page-aligned, buffer_bytes(bytes) long) and returns where
-  // the first byte is inside it, which is buffer + offset % 4096. Null when it failed or the step was stopped.
-  // `fresh` memory was never written: such a read pays for the pages too and says nothing about the disk.
+  // Reads [offset, offset + bytes) of a file into `buffer` (page-aligned, buffer_bytes(bytes) long) and
+  // returns where the first byte is inside it, which is buffer + offset % 4096. Null when it failed or the
+  // step was stopped. `fresh` memory was never written: such a read pays for the pages too and says nothing
+  // about the disk.
   enum class Target { used, fresh };
   const uint8_t* read(uint32_t file, uint64_t offset, size_t bytes, uint8_t* buffer, Step& step,
                       Target target = Target::used);
 
-  // True while reads come at the speed of memory (holes, page cache): then a worker reads best for itself, into a
-  // buffer that stays in its cache, and running ahead only drives the data out to memory and back.
+  // True while reads come at the speed of memory (holes, page cache): then a worker reads best for itself,
+  // into a buffer that stays in its cache, and running ahead only drives the data out to memory and back.
   bool fast() const { return fast_.load(std::memory_order_relaxed); }
   uint32_t buffered_files() const { return buffered_.load(std::memory_order_relaxed); }
   uint64_t size(uint32_t file) const { return files_[file].size; }
@@ -57,10 +58,15 @@ class FileReader {
     int64_t mtime_ns = 0;
     File() = default;
     File(File&& o) noexcept
-        : path(std::move(o.path)), size(o.size), fd(o.fd), plain_fd(o.plain_fd.load()), inode(o.inode),
+        : path(std::move(o.path)),
+          size(o.size),
+          fd(o.fd),
+          plain_fd(o.plain_fd.load()),
+          inode(o.inode),
           mtime_ns(o.mtime_ns) {}
   };
-  bool read_once(File& file, uint64_t begin, uint64_t needed_end, uint64_t end, uint8_t* buffer, std::string* why);
+  bool read_once(File& file, uint64_t begin, uint64_t needed_end, uint64_t end, uint8_t* buffer,
+                 std::string* why);
   bool fall_back_to_buffered(File& file);
   std::string what_changed(const File& file) const;
   void note_rate(size_t bytes, int64_t ns);

@@ -17,13 +17,16 @@ Error Forward::allocate(uint32_t tokens) {
   a_.carve(area_.data(), weights_, tokens);
   for (uint32_t w = 0; w < pool_.threads(); ++w) {
     uint8_t* base = worker_area_.data() + w * per_worker;
-    workers_.push_back({base, base + buffer, reinterpret_cast<float*>(base + buffer + round_up(tile, kPage))});
+    workers_.push_back(
+        {base, base + buffer, reinterpret_cast<float*>(base + buffer + round_up(tile, kPage))});
   }
-  matmul_ = std::make_unique<TrunkMatmul>(weights_, files_, stream_, pool_, step_, kernels_, workers_, a_.kept);
+  matmul_ =
+      std::make_unique<TrunkMatmul>(weights_, files_, stream_, pool_, step_, kernels_, workers_, a_.kept);
   return {};
 }
 
-Error Forward::run(std::span<const int32_t> ids, SessionState& state, const PassOptions& options, PassResult* result) {
+Error Forward::run(std::span<const int32_t> ids, SessionState& state, const PassOptions& options,
+                   PassResult* result) {
   tokens_ = static_cast<uint32_t>(ids.size());
   snapshots_ = 0;
   moe_index_ = 0;
@@ -33,7 +36,8 @@ Error Forward::run(std::span<const int32_t> ids, SessionState& state, const Pass
   result->experts.assign(trace_ ? size_t{c_.moe_layers()} * tokens_ * c_.experts_per_token : 0, 0);
   result->layer_max.assign(trace_ ? c_.layers : 0, 0);
   const Counters& counters = step_.counters;
-  const uint64_t trunk_before = counters.trunk_bytes + counters.head_bytes, experts_before = counters.expert_bytes;
+  const uint64_t trunk_before = counters.trunk_bytes + counters.head_bytes,
+                 experts_before = counters.expert_bytes;
 
   stream_.begin_pass(options.last_logits || options.all_logits);
   store_.begin_pass(tokens_);
@@ -75,7 +79,8 @@ bool Forward::embed(std::span<const int32_t> ids) {
     for (size_t at = 0; at < row; at += fits) {
       const size_t bytes = std::min(fits, row - at);
       const uint8_t* data =
-          files_.read(embedding_.file, embedding_.offset + static_cast<uint64_t>(ids[t]) * row + at, bytes, buffer, step_);
+          files_.read(embedding_.file, embedding_.offset + static_cast<uint64_t>(ids[t]) * row + at, bytes,
+                      buffer, step_);
       if (!data) return;
       float* to = a_.prefix + size_t{t} * c_.hidden + at / dtype_bytes(embedding_.dtype);
       if (embedding_.dtype == Dtype::bf16) {
@@ -93,7 +98,8 @@ bool Forward::layer(uint32_t layer, SessionState& state) {
   if (!matmul_->keep_layer(layer)) return false;
   const size_t size = size_t{tokens_} * c_.hidden;
 
-  // A block closes: what ran through it so far is kept as it is, and the sum begins anew with this layer's attention.
+  // A block closes: what ran through it so far is kept as it is, and the sum begins anew with this layer's
+  // attention.
   const float* x = a_.prefix;
   if (snapshots_ > 0) {
     mix(layer, kAttnResNorm, kAttnResProj, a_.mixed);
@@ -135,7 +141,8 @@ bool Forward::logits(const PassOptions& options, PassResult* result) {
   const uint32_t rows = options.all_logits ? tokens_ : 1;
   result->logits.resize(size_t{rows} * c_.vocab);
   const float* x = a_.normed + size_t{tokens_ - rows} * c_.hidden;
-  return matmul_->multiply({{weights_.role(c_.layers, kHead), x, c_.hidden, result->logits.data(), c_.vocab}}, rows);
+  return matmul_->multiply({{weights_.role(c_.layers, kHead), x, c_.hidden, result->logits.data(), c_.vocab}},
+                           rows);
 }
 
 void Forward::rms_norm_rows(const float* x, const float* weight, float eps, uint32_t width, float* out) {

@@ -1,5 +1,6 @@
-// The forward pass over a chunk of tokens, layer by layer. Each part of the model has a file of its own that defines its
-// member functions: attention_residual.cc, kda.cc, mla.cc, dense_mlp.cc, moe.cc; forward.cc puts them together.
+// The forward pass over a chunk of tokens, layer by layer. Each part of the model has a file of its own that
+// defines its member functions: attention_residual.cc, kda.cc, mla.cc, dense_mlp.cc, moe.cc; forward.cc puts
+// them together.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +21,8 @@ struct Embedding {
   Dtype dtype = Dtype::bf16;
 };
 
-// The activations of a chunk, and the vectors of the layer at work. All in float32, row-major, a row per token.
+// The activations of a chunk, and the vectors of the layer at work. All in float32, row-major, a row per
+// token.
 struct Activations {
   // Alive through the whole pass.
   float *prefix, *blocks, *mixed, *normed, *out;
@@ -30,10 +32,11 @@ struct Activations {
   float *q, *k, *v, *gate, *decay, *f_a, *beta, *attended, *q_lora, *latent;
   uint8_t* kv_b;
   // Feed-forward.
-  float *hidden_gate, *hidden_up, *scores, *z, *expert_in, *expert_gate, *expert_up, *expert_out, *mixed_latent;
-  uint16_t* chosen;     // [tokens][top_k]
-  float* share;         // [tokens][top_k]
-  uint32_t* entry;      // [tokens][top_k]: row of expert_in and expert_out
+  float *hidden_gate, *hidden_up, *scores, *z, *expert_in, *expert_gate, *expert_up, *expert_out,
+      *mixed_latent;
+  uint16_t* chosen;  // [tokens][top_k]
+  float* share;      // [tokens][top_k]
+  uint32_t* entry;   // [tokens][top_k]: row of expert_in and expert_out
   // The layer's kept blocks.
   uint8_t* kept;
 
@@ -62,14 +65,24 @@ class Forward {
  public:
   Forward(const Weights& weights, const ExpertTable& experts, const Embedding& embedding, FileReader& files,
           BlockStream& stream, ExpertStore& store, ThreadPool& pool, Step& step, const Kernels& kernels)
-      : weights_(weights), c_(weights.config), table_(experts), embedding_(embedding), files_(files), stream_(stream),
-        store_(store), pool_(pool), step_(step), kernels_(kernels) {}
+      : weights_(weights),
+        c_(weights.config),
+        table_(experts),
+        embedding_(embedding),
+        files_(files),
+        stream_(stream),
+        store_(store),
+        pool_(pool),
+        step_(step),
+        kernels_(kernels) {}
 
   // Memory for chunks of at most `tokens`.
   Error allocate(uint32_t tokens);
 
-  // Runs ids through the model and advances the state. When the step stops before the end, the state is broken.
-  Error run(std::span<const int32_t> ids, SessionState& state, const PassOptions& options, PassResult* result);
+  // Runs ids through the model and advances the state. When the step stops before the end, the state is
+  // broken.
+  Error run(std::span<const int32_t> ids, SessionState& state, const PassOptions& options,
+            PassResult* result);
 
  private:
   bool embed(std::span<const int32_t> ids);
@@ -83,8 +96,8 @@ class Forward {
   void kda_head(uint32_t head, float* matrix, float* taps, float* scratch);
   // mla.cc
   bool mla(uint32_t layer, SessionState& state);
-  void mla_heads(uint32_t token, uint32_t head, uint32_t heads, uint32_t position, Dtype dtype, const float* latents,
-                 float* scratch);
+  void mla_heads(uint32_t token, uint32_t head, uint32_t heads, uint32_t position, Dtype dtype,
+                 const float* latents, float* scratch);
   // dense_mlp.cc
   bool dense_mlp(uint32_t gate, uint32_t up, uint32_t down, uint32_t width, float* out);
   // moe.cc
@@ -94,7 +107,8 @@ class Forward {
   void compute_experts(const std::vector<ExpertStore::Ready>& ready);
   void expert_rows(const ExpertStore::Ready& ready, uint32_t matrix, uint32_t first_row, uint32_t rows,
                    const uint8_t* weights, const uint8_t* scales);
-  void stream_tile(const ExpertStore::Ready& ready, uint32_t matrix, uint32_t first_row, uint32_t rows, Worker& worker);
+  void stream_tile(const ExpertStore::Ready& ready, uint32_t matrix, uint32_t first_row, uint32_t rows,
+                   Worker& worker);
 
   // Norms and elementwise work, a task per token.
   void rms_norm_rows(const float* x, const float* weight, float eps, uint32_t width, float* out);
@@ -117,9 +131,9 @@ class Forward {
   Activations a_{};
   std::vector<Worker> workers_;
   std::unique_ptr<TrunkMatmul> matmul_;
-  uint32_t tokens_ = 0;      // of the chunk at work
-  uint32_t snapshots_ = 0;   // blocks of the attention residual that are closed
-  uint32_t moe_index_ = 0;   // layers with experts before this one
+  uint32_t tokens_ = 0;     // of the chunk at work
+  uint32_t snapshots_ = 0;  // blocks of the attention residual that are closed
+  uint32_t moe_index_ = 0;  // layers with experts before this one
   PassResult* result_ = nullptr;
   bool trace_ = false;
   std::vector<ExpertUse> uses_;

@@ -9,7 +9,8 @@ bool Forward::kda(uint32_t layer, SessionState& state) {
   const Config::Kda& k = c_.kda;
   const size_t width = k.width();
   const auto tensor = [&](Role role) { return weights_.role(layer, role); };
-  for (uint32_t i = 0; i < 3; ++i) vector(layer, static_cast<Role>(kQConv + i), width * k.conv, a_.taps + i * width * k.conv);
+  for (uint32_t i = 0; i < 3; ++i)
+    vector(layer, static_cast<Role>(kQConv + i), width * k.conv, a_.taps + i * width * k.conv);
   vector(layer, kALog, k.heads, a_.rate);
   kernels_.exp(a_.rate, k.heads, a_.rate);
   vector(layer, kDtBias, width, a_.dt_bias);
@@ -32,13 +33,14 @@ bool Forward::kda(uint32_t layer, SessionState& state) {
   for (uint32_t l = 0; l < layer; ++l) index += !c_.is_mla[l];
   const size_t matrix = size_t{k.dim} * k.dim, taps = size_t{3} * (k.conv - 1) * k.dim;
   pool_.run(k.heads, [&](uint32_t head, uint32_t worker) {
-    kda_head(head, state.kda(index) + head * matrix, state.taps(index) + head * taps, workers_[worker].floats);
+    kda_head(head, state.kda(index) + head * matrix, state.taps(index) + head * taps,
+             workers_[worker].floats);
   });
   return matmul_->multiply({{tensor(kO), a_.q, width, a_.out, c_.hidden}}, tokens_);
 }
 
-// One head over the tokens of the chunk, in order: the recurrence is what chunks and single tokens have in common. The
-// result takes the place of the head's queries.
+// One head over the tokens of the chunk, in order: the recurrence is what chunks and single tokens have in
+// common. The result takes the place of the head's queries.
 void Forward::kda_head(uint32_t head, float* matrix, float* taps, float* scratch) {
   const Config::Kda& k = c_.kda;
   const size_t dim = k.dim, width = k.width(), channel = head * dim, history = (k.conv - 1) * dim;

@@ -13,7 +13,8 @@ bool Area::allocate(size_t bytes, Pages pages) {
   if (bytes == 0) return true;
   const bool huge = pages == Pages::huge && bytes >= kHugePage;
   const size_t mapped = huge ? round_up(bytes, kPage) + kHugePage : round_up(bytes, kPage);
-  void* mapping = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* mapping =
+      mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (mapping == MAP_FAILED) return false;
   mapping_ = mapping;
   mapped_ = mapped;

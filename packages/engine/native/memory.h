@@ -1,4 +1,5 @@
-// Big areas of memory, straight from the kernel, so that the plan's numbers are what the process really takes.
+// Big areas of memory, straight from the kernel, so that the plan's numbers are what the process really
+// takes.
 #pragma once
 
 #include <cstddef>
@@ -8,9 +9,12 @@
 namespace k3 {
 
 inline constexpr size_t kPage = 4096;
-inline constexpr size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
+inline constexpr size_t round_up(size_t n, size_t to) {
+  return (n + to - 1) / to * to;
+}
 
-// An anonymous mapping: zero at first, page-aligned (2 MiB-aligned when it asks for huge pages), freed at once.
+// An anonymous mapping: zero at first, page-aligned (2 MiB-aligned when it asks for huge pages), freed at
+// once.
 class Area {
  public:
   enum class Pages { huge, small };
@@ -46,7 +50,8 @@ class Area {
   size_t size_ = 0;
 };
 
-// Lays out parts of one area: first with a null base, to learn the size; then with the real one, to get the pointers.
+// Lays out parts of one area: first with a null base, to learn the size; then with the real one, to get the
+// pointers.
 class Carver {
  public:
   explicit Carver(uint8_t* base) : base_(base) {}

@@ -1,5 +1,5 @@
-// Gated multi-head latent attention without positions, always in the absorbed form: the cache holds one latent per
-// token, and queries are brought into its space instead of keys out of it.
+// Gated multi-head latent attention without positions, always in the absorbed form: the cache holds one
+// latent per token, and queries are brought into its space instead of keys out of it.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -45,21 +45,23 @@ bool Forward::mla(uint32_t layer, SessionState& state) {
   pool_.run(tokens_ * groups, [&](uint32_t task, uint32_t worker) {
     if (step_.stopped()) return;
     const uint32_t t = task / groups, head = task % groups * group;
-    mla_heads(t, head, std::min(group, m.heads - head), state.position + t, dtype, cache, workers_[worker].floats);
+    mla_heads(t, head, std::min(group, m.heads - head), state.position + t, dtype, cache,
+              workers_[worker].floats);
   });
   return matmul_->multiply({{tensor(kO), a_.attended, out, a_.out, c_.hidden}}, tokens_);
 }
 
-// Some heads of one token. The softmax runs over tiles of kKeyTile keys counted from position 0, whatever the chunk.
+// Some heads of one token. The softmax runs over tiles of kKeyTile keys counted from position 0, whatever the
+// chunk.
 void Forward::mla_heads(uint32_t token, uint32_t head, uint32_t heads, uint32_t position, Dtype dtype,
                         const float* latents, float* scratch) {
   const Config::Mla& m = c_.mla;
   const size_t latent = m.latent(), rows = m.nope + m.v_dim, row_bytes = m.kv_lora * dtype_bytes(dtype);
-  float* query = scratch;                    // [heads][latent]
-  float* sum = query + heads * latent;       // [heads][latent]
-  float* scores = sum + heads * latent;      // [heads][kKeyTile]
-  float* most = scores + heads * kKeyTile;   // [heads]
-  float* weight = most + heads;              // [heads]
+  float* query = scratch;                   // [heads][latent]
+  float* sum = query + heads * latent;      // [heads][latent]
+  float* scores = sum + heads * latent;     // [heads][kKeyTile]
+  float* most = scores + heads * kKeyTile;  // [heads]
+  float* weight = most + heads;             // [heads]
   const auto kv_b = [&](uint32_t h, size_t row) { return a_.kv_b + ((head + h) * rows + row) * row_bytes; };
 
   std::memset(query, 0, 2 * heads * latent * sizeof(float));
@@ -67,9 +69,11 @@ void Forward::mla_heads(uint32_t token, uint32_t head, uint32_t heads, uint32_t 
     const float* q = a_.q + (size_t{token} * m.heads + head + h) * m.query();
     float* absorbed = query + h * latent;
     if (dtype == Dtype::bf16) {
-      kernels_.accumulate_rows_bf16(reinterpret_cast<const uint16_t*>(kv_b(h, 0)), m.nope, m.kv_lora, q, absorbed);
+      kernels_.accumulate_rows_bf16(reinterpret_cast<const uint16_t*>(kv_b(h, 0)), m.nope, m.kv_lora, q,
+                                    absorbed);
     } else {
-      kernels_.accumulate_rows_f32(reinterpret_cast<const float*>(kv_b(h, 0)), m.nope, m.kv_lora, q, absorbed);
+      kernels_.accumulate_rows_f32(reinterpret_cast<const float*>(kv_b(h, 0)), m.nope, m.kv_lora, q,
+                                   absorbed);
     }
     std::memcpy(absorbed + m.kv_lora, q + m.nope, m.rope * sizeof(float));
   }
@@ -104,11 +108,11 @@ void Forward::mla_heads(uint32_t token, uint32_t head, uint32_t heads, uint32_t 
     kernels_.scale(mean, 1.0f / weight[h], m.kv_lora, mean);
     const size_t at = (size_t{token} * m.heads + head + h) * m.v_dim;
     if (dtype == Dtype::bf16) {
-      kernels_.matmul_bf16(reinterpret_cast<const uint16_t*>(kv_b(h, m.nope)), m.v_dim, m.kv_lora, mean, latent, 1,
-                           a_.attended + at, m.v_dim);
+      kernels_.matmul_bf16(reinterpret_cast<const uint16_t*>(kv_b(h, m.nope)), m.v_dim, m.kv_lora, mean,
+                           latent, 1, a_.attended + at, m.v_dim);
     } else {
-      kernels_.matmul_f32(reinterpret_cast<const float*>(kv_b(h, m.nope)), m.v_dim, m.kv_lora, mean, latent, 1,
-                          a_.attended + at, m.v_dim);
+      kernels_.matmul_f32(reinterpret_cast<const float*>(kv_b(h, m.nope)), m.v_dim, m.kv_lora, mean, latent,
+                          1, a_.attended + at, m.v_dim);
     }
     if (m.gate) kernels_.multiply_sigmoid(a_.attended + at, a_.gate + at, m.v_dim, a_.attended + at);
   }

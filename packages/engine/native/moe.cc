@@ -1,4 +1,5 @@
-// Latent mixture of experts: a router over all experts, the chosen few in a narrower latent space, shared experts beside.
+// Latent mixture of experts: a router over all experts, the chosen few in a narrower latent space, shared
+// experts beside.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -26,7 +27,9 @@ ExpertMatrix expert_matrix(const Config& c, const ExpertTable& table, uint32_t w
 }
 
 size_t row_bytes(ExpertFormat format, uint32_t cols) {
-  return format == ExpertFormat::mxfp4 ? cols / 2 : format == ExpertFormat::bf16 ? size_t{cols} * 2 : size_t{cols} * 4;
+  return format == ExpertFormat::mxfp4  ? cols / 2
+         : format == ExpertFormat::bf16 ? size_t{cols} * 2
+                                        : size_t{cols} * 4;
 }
 
 }  // namespace
@@ -53,7 +56,8 @@ bool Forward::moe(uint32_t layer) {
 
   // The trunk's part of the layer, while the experts are on their way.
   if (!matmul_->multiply({{tensor(kLatentDown), x, c_.hidden, a_.z, c_.latent}}, tokens_)) return false;
-  if (c_.shared_inner > 0 && !dense_mlp(tensor(kSharedGate), tensor(kSharedUp), tensor(kSharedDown), c_.shared_inner, a_.out)) {
+  if (c_.shared_inner > 0 &&
+      !dense_mlp(tensor(kSharedGate), tensor(kSharedUp), tensor(kSharedDown), c_.shared_inner, a_.out)) {
     return false;
   }
   const bool packed = table_.format == ExpertFormat::mxfp4;
@@ -89,7 +93,8 @@ bool Forward::moe(uint32_t layer) {
     }
     if (c_.latent_norm) kernels_.rms_norm(u, a_.latent_norm, c_.rms_norm_eps, c_.latent, u);
   });
-  if (!matmul_->multiply({{tensor(kLatentUp), a_.mixed_latent, c_.latent, a_.mixed, c_.hidden}}, tokens_)) return false;
+  if (!matmul_->multiply({{tensor(kLatentUp), a_.mixed_latent, c_.latent, a_.mixed, c_.hidden}}, tokens_))
+    return false;
   if (c_.shared_inner > 0) {
     kernels_.add(a_.mixed, a_.out, size_t{tokens_} * c_.hidden, a_.out);
   } else {
@@ -99,7 +104,8 @@ bool Forward::moe(uint32_t layer) {
   return true;
 }
 
-// The top experts of one token by biased score, ties to the lower index; the shares come from the unbiased scores.
+// The top experts of one token by biased score, ties to the lower index; the shares come from the unbiased
+// scores.
 void Forward::route(uint32_t token) {
   const uint32_t n = c_.experts, top = c_.experts_per_token;
   float* score = a_.scores + size_t{token} * n;
@@ -122,8 +128,8 @@ void Forward::route(uint32_t token) {
   }
 }
 
-// Gives every (token, expert) pair a row, such that the rows of an expert follow each other: uses_ in ascending order
-// of experts, use i owning the rows use_begin_[i] .. use_begin_[i + 1] - 1.
+// Gives every (token, expert) pair a row, such that the rows of an expert follow each other: uses_ in
+// ascending order of experts, use i owning the rows use_begin_[i] .. use_begin_[i + 1] - 1.
 void Forward::sort_by_expert() {
   const uint32_t top = c_.experts_per_token, pairs = tokens_ * top;
   std::vector<uint32_t> count(c_.experts, 0);
@@ -174,7 +180,8 @@ void Forward::compute_experts(const std::vector<ExpertStore::Ready>& ready) {
     float* scratch = workers_[worker].floats;
     for (uint32_t e = use_begin_[use]; e < use_begin_[use + 1]; ++e) {
       float* h = a_.expert_gate + size_t{e} * c_.moe_inner;
-      kernels_.situ_glu(h, a_.expert_up + size_t{e} * c_.moe_inner, c_.situ_beta, c_.situ_linear_beta, c_.moe_inner, h);
+      kernels_.situ_glu(h, a_.expert_up + size_t{e} * c_.moe_inner, c_.situ_beta, c_.situ_linear_beta,
+                        c_.moe_inner, h);
       if (table_.format != ExpertFormat::mxfp4) continue;
       kernels_.split_even_odd(h, c_.moe_inner, scratch);
       std::copy_n(scratch, c_.moe_inner, h);
@@ -190,16 +197,21 @@ void Forward::expert_rows(const ExpertStore::Ready& ready, uint32_t which, uint3
   const ExpertMatrix m = expert_matrix(c_, table_, which);
   const uint32_t begin = use_begin_[ready.index], tokens = use_begin_[ready.index + 1] - begin;
   const float* x = (which == 1 ? a_.expert_gate : a_.expert_in) + size_t{begin} * m.cols;
-  float* y = (which == 0 ? a_.expert_gate : which == 1 ? a_.expert_out : a_.expert_up) + size_t{begin} * m.rows + first_row;
+  float* y = (which == 0   ? a_.expert_gate
+              : which == 1 ? a_.expert_out
+                           : a_.expert_up) +
+             size_t{begin} * m.rows + first_row;
   switch (table_.format) {
     case ExpertFormat::mxfp4:
       kernels_.matmul_mxfp4(weights, scales, rows, m.cols, x, m.cols, tokens, y, m.rows);
       break;
     case ExpertFormat::bf16:
-      kernels_.matmul_bf16(reinterpret_cast<const uint16_t*>(weights), rows, m.cols, x, m.cols, tokens, y, m.rows);
+      kernels_.matmul_bf16(reinterpret_cast<const uint16_t*>(weights), rows, m.cols, x, m.cols, tokens, y,
+                           m.rows);
       break;
     case ExpertFormat::f32:
-      kernels_.matmul_f32(reinterpret_cast<const float*>(weights), rows, m.cols, x, m.cols, tokens, y, m.rows);
+      kernels_.matmul_f32(reinterpret_cast<const float*>(weights), rows, m.cols, x, m.cols, tokens, y,
+                          m.rows);
       break;
   }
 }

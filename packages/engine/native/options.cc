@@ -85,9 +85,11 @@ void read_config(const Napi::Object& object, Config* c, Error* error) {
   f.array<uint8_t>("isMla", napi_uint8_array, &c->is_mla);
   f.array<uint8_t>("isMoe", napi_uint8_array, &c->is_moe);
   if (*error) return;
-  if (c->is_mla.size() != c->layers || c->is_moe.size() != c->layers || c->layers == 0) f.wrong("layer kinds");
+  if (c->is_mla.size() != c->layers || c->is_moe.size() != c->layers || c->layers == 0)
+    f.wrong("layer kinds");
   if (c->attn_res_block_size == 0 || c->hidden == 0 || c->vocab == 0) f.wrong("config");
-  if (c->moe_layers() > 0 && (c->experts_per_token == 0 || c->experts_per_token > c->experts)) f.wrong("expert counts");
+  if (c->moe_layers() > 0 && (c->experts_per_token == 0 || c->experts_per_token > c->experts))
+    f.wrong("expert counts");
   if (c->kda_layers() > 0 && c->kda.conv == 0) f.wrong("convolution");
 }
 
@@ -117,11 +119,13 @@ Error read_model(const Napi::Object& object, EngineModel* model) {
 
   std::vector<uint32_t> t, s, p, b;
   std::vector<double> piece_offsets;
-  f.array<uint32_t>("tensors", napi_uint32_array, &t);            // rows, cols, dtype
-  f.array<uint32_t>("segments", napi_uint32_array, &s);           // tensor, first row, rows, offset
-  f.array<uint32_t>("pieces", napi_uint32_array, &p);             // file, bytes, target
+  f.array<uint32_t>("tensors", napi_uint32_array, &t);   // rows, cols, dtype
+  f.array<uint32_t>("segments", napi_uint32_array, &s);  // tensor, first row, rows, offset
+  f.array<uint32_t>("pieces", napi_uint32_array, &p);    // file, bytes, target
   f.array<double>("pieceOffsets", napi_float64_array, &piece_offsets);
-  f.array<uint32_t>("blocks", napi_uint32_array, &b);  // first segment, segments, first piece, pieces, raw, crc, layer, codec | checked << 8
+  f.array<uint32_t>(
+      "blocks", napi_uint32_array,
+      &b);  // first segment, segments, first piece, pieces, raw, crc, layer, codec | checked << 8
   f.array<uint32_t>("roles", napi_uint32_array, &weights->roles);
   if (error) return error;
   if (t.size() % 3 || s.size() % 4 || p.size() % 3 || p.size() / 3 != piece_offsets.size() || b.size() % 8) {
@@ -143,7 +147,8 @@ Error read_model(const Napi::Object& object, EngineModel* model) {
   }
   for (size_t i = 0; i < b.size(); i += 8) {
     Block& block = weights->blocks.emplace_back();
-    block.first_segment = b[i], block.segments = b[i + 1], block.first_piece = b[i + 2], block.pieces = b[i + 3];
+    block.first_segment = b[i], block.segments = b[i + 1], block.first_piece = b[i + 2],
+    block.pieces = b[i + 3];
     block.raw = b[i + 4], block.crc = b[i + 5], block.layer = b[i + 6];
     block.codec = static_cast<uint8_t>(b[i + 7]), block.checked = (b[i + 7] >> 8) != 0;
   }
@@ -183,9 +188,11 @@ Error read_model(const Napi::Object& object, EngineModel* model) {
     const uint64_t plain = matrix * (experts->format == ExpertFormat::bf16 ? 2 : 4);
     for (uint32_t i = 0; i < experts->parts; ++i) {
       const uint64_t expected = !mxfp4 ? plain : i % 2 == 0 ? matrix / 2 : matrix / 32;
-      if (experts->part_bytes[i] != expected) return {"E_DEFECT", "an expert's part has another size than its shape", ""};
+      if (experts->part_bytes[i] != expected)
+        return {"E_DEFECT", "an expert's part has another size than its shape", ""};
     }
-    if (experts->parts != (mxfp4 ? 6u : 3u) || experts->layers != c.moe_layers() || experts->experts != c.experts) {
+    if (experts->parts != (mxfp4 ? 6u : 3u) || experts->layers != c.moe_layers() ||
+        experts->experts != c.experts) {
       return {"E_DEFECT", "the expert table does not fit the config", ""};
     }
   }

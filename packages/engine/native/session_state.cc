@@ -6,8 +6,12 @@
 namespace k3 {
 
 namespace {
-size_t matrix_floats(const Config& c) { return size_t{c.kda.heads} * c.kda.dim * c.kda.dim; }
-size_t taps_floats(const Config& c) { return size_t{3} * (c.kda.conv - 1) * c.kda.width(); }
+size_t matrix_floats(const Config& c) {
+  return size_t{c.kda.heads} * c.kda.dim * c.kda.dim;
+}
+size_t taps_floats(const Config& c) {
+  return size_t{3} * (c.kda.conv - 1) * c.kda.width();
+}
 }  // namespace
 
 uint64_t SessionState::fixed_bytes(const Config& config) {

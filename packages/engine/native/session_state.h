@@ -1,4 +1,5 @@
-// What a sequence of tokens leaves behind: the KDA matrices, the taps of the short convolutions, the latent cache.
+// What a sequence of tokens leaves behind: the KDA matrices, the taps of the short convolutions, the latent
+// cache.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
-// One forward pass as everything that takes part in it sees it: whether it still goes on, and what it has done.
+// One forward pass as everything that takes part in it sees it: whether it still goes on, and what it has
+// done.
 #pragma once
 
 #include <atomic>
@@ -9,7 +10,8 @@
 namespace k3 {
 
 struct Error {
-  std::string code;  // of StageError: "E_READ", "E_DATA", "E_MEMORY", "E_INTERRUPTED", ...; empty when all is well
+  std::string
+      code;  // of StageError: "E_READ", "E_DATA", "E_MEMORY", "E_INTERRUPTED", ...; empty when all is well
   std::string message;
   std::string hint;
   explicit operator bool() const { return !code.empty(); }

@@ -7,11 +7,14 @@ namespace k3 {
 namespace {
 // Rounds follow each other within microseconds; a sleeping thread needs tens of them to wake up.
 constexpr int kSpins = 4000;
-inline void pause() { _mm_pause(); }
+inline void pause() {
+  _mm_pause();
+}
 }  // namespace
 
 ThreadPool::ThreadPool(uint32_t threads) {
-  for (uint32_t worker = 1; worker < threads; ++worker) threads_.emplace_back([this, worker] { work(worker); });
+  for (uint32_t worker = 1; worker < threads; ++worker)
+    threads_.emplace_back([this, worker] { work(worker); });
 }
 
 ThreadPool::~ThreadPool() {

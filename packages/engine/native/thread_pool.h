@@ -2,9 +2,9 @@
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
 #include <cstdint>
 #include <mutex>
-#include <condition_variable>
 #include <thread>
 #include <vector>
 
@@ -19,8 +19,9 @@ class ThreadPool {
 
   uint32_t threads() const { return static_cast<uint32_t>(threads_.size()) + 1; }
 
-  // Calls f(task, worker) once for every task < tasks, on any worker, and returns when all are done. Tasks are begun
-  // in ascending order, which is the order in which the disk delivers. Not reentrant; one caller at a time.
+  // Calls f(task, worker) once for every task < tasks, on any worker, and returns when all are done. Tasks
+  // are begun in ascending order, which is the order in which the disk delivers. Not reentrant; one caller at
+  // a time.
   template <typename F>
   void run(uint32_t tasks, F&& f) {
     if (tasks == 0) return;
@@ -28,8 +29,10 @@ class ThreadPool {
       for (uint32_t task = 0; task < tasks; ++task) f(task, 0u);
       return;
     }
-    start(tasks, [](void* context, uint32_t task, uint32_t worker) { (*static_cast<F*>(context))(task, worker); },
-          const_cast<void*>(static_cast<const void*>(&f)));
+    start(
+        tasks,
+        [](void* context, uint32_t task, uint32_t worker) { (*static_cast<F*>(context))(task, worker); },
+        const_cast<void*>(static_cast<const void*>(&f)));
   }
 
  private:
@@ -41,8 +44,8 @@ class ThreadPool {
   std::vector<std::thread> threads_;
   std::mutex mutex_;
   std::condition_variable begin_, end_;
-  uint64_t round_ = 0;     // guarded by mutex_
-  bool quit_ = false;      // guarded by mutex_
+  uint64_t round_ = 0;  // guarded by mutex_
+  bool quit_ = false;   // guarded by mutex_
   std::atomic<uint64_t> published_{0};
   std::atomic<uint32_t> next_{0};
   std::atomic<uint32_t> busy_{0};

@@ -13,7 +13,8 @@ namespace {
 constexpr size_t kTile = size_t{128} << 10;
 constexpr size_t kPartRead = size_t{256} << 10;
 
-// Rows of a tile: whole chunks of the codec, so that no chunk is decoded twice, if that is possible within the size.
+// Rows of a tile: whole chunks of the codec, so that no chunk is decoded twice, if that is possible within
+// the size.
 uint32_t tile_rows(const Tensor& tensor) {
   const size_t step = codec::kChunkValues / std::gcd<size_t>(codec::kChunkValues, tensor.cols);
   const size_t fit = std::max<size_t>(1, kTile / tensor.row_bytes());
@@ -109,7 +110,8 @@ bool TrunkMatmul::multiply(std::initializer_list<Product> products, uint32_t tok
   tasks_.clear();
   for (const Product& product : products) {
     const Tensor& tensor = weights_.tensors[product.tensor];
-    for (uint32_t p = 0; p < tensor.parts; ++p) tasks_.push_back({&product, weights_.parts[tensor.first_part + p]});
+    for (uint32_t p = 0; p < tensor.parts; ++p)
+      tasks_.push_back({&product, weights_.parts[tensor.first_part + p]});
   }
   pool_.run(static_cast<uint32_t>(tasks_.size()), [&](uint32_t task, uint32_t worker) {
     if (!step_.stopped()) compute(tasks_[task], tokens, workers_[worker]);
@@ -154,11 +156,11 @@ void TrunkMatmul::rows(const Product& product, uint32_t first_row, uint32_t coun
   const Tensor& tensor = weights_.tensors[product.tensor];
   float* y = product.y + first_row;
   if (tensor.dtype == Dtype::bf16) {
-    kernels_.matmul_bf16(reinterpret_cast<const uint16_t*>(data), count, tensor.cols, product.x, product.x_stride,
-                         tokens, y, product.y_stride);
+    kernels_.matmul_bf16(reinterpret_cast<const uint16_t*>(data), count, tensor.cols, product.x,
+                         product.x_stride, tokens, y, product.y_stride);
   } else {
-    kernels_.matmul_f32(reinterpret_cast<const float*>(data), count, tensor.cols, product.x, product.x_stride, tokens,
-                        y, product.y_stride);
+    kernels_.matmul_f32(reinterpret_cast<const float*>(data), count, tensor.cols, product.x, product.x_stride,
+                        tokens, y, product.y_stride);
   }
 }
 

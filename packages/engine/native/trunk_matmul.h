@@ -12,7 +12,8 @@
 
 namespace k3 {
 
-// What a worker has for itself. `buffer` holds any block; `tile` holds decoded rows, and fits into the L2 cache.
+// What a worker has for itself. `buffer` holds any block; `tile` holds decoded rows, and fits into the L2
+// cache.
 struct Worker {
   uint8_t* buffer = nullptr;
   uint8_t* tile = nullptr;
@@ -32,8 +33,14 @@ class TrunkMatmul {
  public:
   TrunkMatmul(const Weights& weights, FileReader& files, BlockStream& stream, ThreadPool& pool, Step& step,
               const Kernels& kernels, std::vector<Worker>& workers, uint8_t* kept)
-      : weights_(weights), files_(files), stream_(stream), pool_(pool), step_(step), kernels_(kernels),
-        workers_(workers), kept_(kept) {}
+      : weights_(weights),
+        files_(files),
+        stream_(stream),
+        pool_(pool),
+        step_(step),
+        kernels_(kernels),
+        workers_(workers),
+        kept_(kept) {}
 
   // Copies the blocks that a layer keeps into the kept area. False when the step has stopped.
   bool keep_layer(uint32_t layer);
@@ -52,7 +59,8 @@ class TrunkMatmul {
     TensorPart part;
   };
   void compute(const Task& task, uint32_t tokens, Worker& worker);
-  void rows(const Product& product, uint32_t first_row, uint32_t rows, const uint8_t* data, uint32_t tokens) const;
+  void rows(const Product& product, uint32_t first_row, uint32_t rows, const uint8_t* data,
+            uint32_t tokens) const;
   void in_parts(const Task& task, uint32_t tokens, Worker& worker);
   void decoded(const Task& task, const uint8_t* stored, uint32_t tokens, Worker& worker);
   bool decode_block(uint32_t block, const uint8_t* stored, uint8_t* out);

@@ -6,7 +6,9 @@ namespace k3 {
 
 namespace {
 
-Error defect(const std::string& what) { return {"E_DEFECT", "the weight tables are wrong: " + what, ""}; }
+Error defect(const std::string& what) {
+  return {"E_DEFECT", "the weight tables are wrong: " + what, ""};
+}
 
 // Scratch beyond a block that is gathered from several pieces: each is read to whole pages first.
 constexpr size_t kGap = 4 * kPage;
@@ -42,7 +44,8 @@ Error Weights::check_blocks(const std::vector<FileSpec>& files) {
   for (size_t b = 0; b < blocks.size(); ++b) {
     Block& block = blocks[b];
     const std::string name = "block " + std::to_string(b);
-    if (block.layer >= levels || (b > 0 && block.layer < blocks[b - 1].layer)) return defect(name + " is out of order");
+    if (block.layer >= levels || (b > 0 && block.layer < blocks[b - 1].layer))
+      return defect(name + " is out of order");
     if (block.segments == 0 || block.first_segment > segments.size() ||
         block.segments > segments.size() - block.first_segment || block.pieces == 0 ||
         block.first_piece > pieces.size() || block.pieces > pieces.size() - block.first_piece) {
@@ -59,7 +62,8 @@ Error Weights::check_blocks(const std::vector<FileSpec>& files) {
           piece.bytes > files[piece.file].size - piece.offset) {
         return defect(name + " leaves its file");
       }
-      if (block.codec == codec::kRaw && (piece.target > block.raw || piece.bytes > block.raw - piece.target)) {
+      if (block.codec == codec::kRaw &&
+          (piece.target > block.raw || piece.bytes > block.raw - piece.target)) {
         return defect(name + " has a piece that does not fit");
       }
       stored += piece.bytes;
@@ -119,7 +123,9 @@ Error Weights::check_roles() {
   for (uint32_t layer = 0; layer <= c.layers; ++layer) {
     std::vector<Shape> shapes;
     const auto vector = [&](Role role, uint64_t n) { shapes.push_back({role, 1, n}); };
-    const auto matrix = [&](Role role, uint64_t rows, uint64_t cols) { shapes.push_back({role, rows, cols}); };
+    const auto matrix = [&](Role role, uint64_t rows, uint64_t cols) {
+      shapes.push_back({role, rows, cols});
+    };
     if (layer == c.layers) {
       for (Role role : {kOutResNorm, kOutResProj, kFinalNorm}) vector(role, c.hidden);
       matrix(kHead, c.vocab, c.hidden);
@@ -161,7 +167,7 @@ Error Weights::check_roles() {
       const Tensor& tensor = tensors[t];
       const uint64_t elements = uint64_t{tensor.rows} * tensor.cols;
       // Vectors may stand as one row or one column, and A_log may be longer than it is used.
-      const bool fits = shape.role == kALog ? elements >= shape.cols
+      const bool fits = shape.role == kALog         ? elements >= shape.cols
                         : shape.role < kVectorRoles ? elements == shape.rows * shape.cols
                                                     : tensor.rows == shape.rows && tensor.cols == shape.cols;
       if (!fits) return defect(name + " has another shape");

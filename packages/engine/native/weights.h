@@ -1,5 +1,6 @@
-// Where the weights of the trunk are: tensors, the blocks that hold their rows, and the bytes of files that make up the
-// blocks. Filled from typed arrays; everything is checked once, so that the rest of the engine need not.
+// Where the weights of the trunk are: tensors, the blocks that hold their rows, and the bytes of files that
+// make up the blocks. Filled from typed arrays; everything is checked once, so that the rest of the engine
+// need not.
 #pragma once
 
 #include <cstdint>
@@ -13,21 +14,55 @@
 namespace k3 {
 
 enum class Dtype : uint8_t { bf16 = 0, f32 = 1 };
-inline constexpr size_t dtype_bytes(Dtype d) { return d == Dtype::bf16 ? 2 : 4; }
+inline constexpr size_t dtype_bytes(Dtype d) {
+  return d == Dtype::bf16 ? 2 : 4;
+}
 
-// What a tensor is to its layer. TypeScript gives, for every layer, which tensor plays each role; the order is shared
-// with src/tensor-roles.ts.
+// What a tensor is to its layer. TypeScript gives, for every layer, which tensor plays each role; the order
+// is shared with src/tensor-roles.ts.
 enum Role : uint32_t {
-  kInputNorm, kPostNorm, kAttnResNorm, kAttnResProj, kMlpResNorm, kMlpResProj,
-  kQConv, kKConv, kVConv, kALog, kDtBias, kONorm,
-  kQNorm, kKvNorm,
-  kRouterBias, kLatentNorm,
-  kOutResNorm, kOutResProj, kFinalNorm,
-  kVectorRoles,  // the ones above are small and kept in float32 while their layer runs; the ones below are matrices
-  kQ = kVectorRoles, kK, kV, kG, kO, kFa, kFb, kB,
-  kQa, kQb, kKvA, kKvB,
-  kGate, kUp, kDown,
-  kRouter, kLatentDown, kLatentUp, kSharedGate, kSharedUp, kSharedDown,
+  kInputNorm,
+  kPostNorm,
+  kAttnResNorm,
+  kAttnResProj,
+  kMlpResNorm,
+  kMlpResProj,
+  kQConv,
+  kKConv,
+  kVConv,
+  kALog,
+  kDtBias,
+  kONorm,
+  kQNorm,
+  kKvNorm,
+  kRouterBias,
+  kLatentNorm,
+  kOutResNorm,
+  kOutResProj,
+  kFinalNorm,
+  kVectorRoles,  // the ones above are small and kept in float32 while their layer runs; the ones below are
+                 // matrices
+  kQ = kVectorRoles,
+  kK,
+  kV,
+  kG,
+  kO,
+  kFa,
+  kFb,
+  kB,
+  kQa,
+  kQb,
+  kKvA,
+  kKvB,
+  kGate,
+  kUp,
+  kDown,
+  kRouter,
+  kLatentDown,
+  kLatentUp,
+  kSharedGate,
+  kSharedUp,
+  kSharedDown,
   kHead,
   kRoles
 };
@@ -61,9 +96,10 @@ struct Block {
   uint32_t layer = 0;   // Config::layers for the model-level ones
   uint8_t codec = 0;    // of k3::codec
   bool checked = false;
-  bool kept = false;    // copied to memory when its layer begins: vectors, and whatever shares a block with others
-  bool head = false;    // lm_head, which a pass without logits does not need
-  size_t kept_at = 0;   // where, in the area of kept blocks
+  bool kept =
+      false;  // copied to memory when its layer begins: vectors, and whatever shares a block with others
+  bool head = false;   // lm_head, which a pass without logits does not need
+  size_t kept_at = 0;  // where, in the area of kept blocks
 };
 
 struct TensorPart {
@@ -88,7 +124,7 @@ class Weights {
   // The blocks of a layer (Config::layers: the model level) are blocks[layer_begin(l) .. layer_begin(l + 1)).
   uint32_t layer_begin(uint32_t layer) const { return layer_begin_[layer]; }
 
-  size_t kept_bytes() const { return kept_bytes_; }          // of the layer that keeps most
+  size_t kept_bytes() const { return kept_bytes_; }            // of the layer that keeps most
   size_t block_buffer_bytes() const { return block_buffer_; }  // enough to read any block
   size_t max_row_bytes() const { return max_row_; }
   size_t max_raw_bytes() const { return max_raw_; }

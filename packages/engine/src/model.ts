@@ -4,13 +4,7 @@ import { Meter, StageError, type StageOptions, throwIfAborted, toStageError } fr
 import { openTrunk } from "@k3/trunk";
 import { loadNative } from "./loader.ts";
 import { availableMemory, residentBytes } from "./memory.ts";
-import type {
-  NativeAddon,
-  NativeEngine,
-  NativePass,
-  NativeState,
-  NativeStats,
-} from "./native.ts";
+import type { NativeAddon, NativeEngine, NativePass, NativeState, NativeStats } from "./native.ts";
 import { type MemoryPlan, planMemory } from "./plan.ts";
 import { Session } from "./session.ts";
 import { buildTables } from "./tables.ts";
@@ -186,9 +180,10 @@ export class Model {
     this.#closed = true;
     this.#engine.interrupt();
     await this.#queue.catch(() => undefined);
-    this.#engine.close();
-    for (const state of this.#states) state.free();
+    for (const state of this.#states) void this.#engine.release(state);
     this.#states.clear();
+    await this.#engine.freeMemory();
+    this.#engine.close();
   }
 
   /** For Session: takes the memory of a state. */
@@ -207,7 +202,7 @@ export class Model {
 
   /** For Session: gives it back. */
   freeState(state: NativeState): void {
-    if (this.#states.delete(state)) state.free();
+    if (this.#states.delete(state)) void this.#engine.release(state);
   }
 
   /** For Session: copies one state over another, in turn with the passes. */

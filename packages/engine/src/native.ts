@@ -150,6 +150,10 @@ export interface NativeEngine {
   forward(state: NativeState, ids: Int32Array, flags: number): Promise<NativePass>;
   copy(to: NativeState, from: NativeState): Promise<void>;
   createState(capacity: number): NativeState;
+  /** Frees a state on the engine's thread. */
+  release(state: NativeState): Promise<void> | undefined;
+  /** Frees everything else there; only close() may follow. */
+  freeMemory(): Promise<void> | undefined;
   interrupt(): void;
   stats(): NativeStats;
   close(): void;

@@ -1,5 +1,5 @@
-// A disk that misbehaves, for tests: preloaded, it stands before pread(2) for reads of the model's weights (4096 bytes and
-// more). K3_BAD_DISK is one of
+// A disk that misbehaves, for tests: preloaded, it stands before pread(2) for reads of the model's weights
+// (4096 bytes and more). K3_BAD_DISK is one of
 //   eio-once    every hundredth read fails the first time
 //   eio         every read of the file offset range K3_BAD_RANGE=begin-end fails
 //   short       reads give at most 8192 bytes
@@ -23,7 +23,8 @@ std::atomic<unsigned> reads{0};
 ssize_t bad_pread(const char* symbol, int fd, void* buffer, size_t bytes, off64_t offset) {
   static const Pread real = reinterpret_cast<Pread>(dlsym(RTLD_NEXT, symbol));
   const char* mode = std::getenv("K3_BAD_DISK");
-  if (!mode || bytes < 4096 || (reinterpret_cast<size_t>(buffer) % 4096) != 0) return real(fd, buffer, bytes, offset);
+  if (!mode || bytes < 4096 || (reinterpret_cast<size_t>(buffer) % 4096) != 0)
+    return real(fd, buffer, bytes, offset);
   const unsigned n = reads.fetch_add(1);
   if (std::strcmp(mode, "eio-once") == 0 && n % 100 == 7) {
     errno = EIO;
