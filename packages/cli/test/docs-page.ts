@@ -1,0 +1,78 @@
+import { readFile } from "node:fs/promises";
+
+/** What a page of the documentation asks to be done, in its order. */
+export type PageStep =
+  /** `<!-- k3-test: ... -->`: prepares the directory, or says how the next block ends. */
+  | { kind: "directive"; words: string[] }
+  /** The commands of a fenced `sh` block that call k3, and the `text` block that follows with what they print. */
+  | { kind: "block"; line: number; commands: string[]; expected: string[] | null };
+
+const CALLS_K3 = /(^|[|;&(]\s*)(?:[A-Z_]+=\S*\s+)*(?:npx --yes pnpm@\S+ |pnpm )?k3 [a-z-]/;
+
+export async function readPage(path: string): Promise<PageStep[]> {
+  const lines = (await readFile(path, "utf8")).split("\n");
+  const steps: PageStep[] = [];
+  for (let at = 0; at < lines.length; at++) {
+    const directives = /^<!-- k3-test: (.*) -->$/.exec(lines[at]!)?.[1];
+    for (const directive of directives?.split(";") ?? [])
+      steps.push({ kind: "directive", words: directive.trim().split(/\s+/) });
+    const fence = /^( *)```(\w*)$/.exec(lines[at]!);
+    if (!fence) continue;
+    const end = lines.findIndex((line, index) => index > at && line.trim() === "```");
+    const body = lines.slice(at + 1, end).map((line) => line.slice(fence[1]!.length));
+    const last = steps.at(-1);
+    if (fence[2] === "sh") {
+      const commands = joinContinuations(body).filter((line) => CALLS_K3.test(line));
+      if (commands.length > 0) steps.push({ kind: "block", line: at + 1, commands, expected: null });
+    } else if (fence[2] === "text" && last?.kind === "block" && onlyBlanksSince(lines, at)) {
+      last.expected = body;
+    }
+    at = end;
+  }
+  return steps;
+}
+
+function joinContinuations(lines: readonly string[]): string[] {
+  const joined: string[] = [];
+  let open = false;
+  for (const line of lines) {
+    const text = line.replace(/\s*\\$/, "");
+    if (open) joined[joined.length - 1] += ` ${text.trim()}`;
+    else joined.push(text);
+    open = line.endsWith("\\");
+  }
+  return joined;
+}
+
+/** Whether the fence that opens at `at` follows directly upon the one before. */
+function onlyBlanksSince(lines: readonly string[], at: number): boolean {
+  let before = at - 1;
+  while (before >= 0 && lines[before]!.trim() === "") before--;
+  return lines[before]?.trim() === "```";
+}
+
+/** Durations and rates differ from run to run; everything else that a page shows must be what is printed. */
+export function mask(line: string): string {
+  return line
+    .replace(/\d+(\.\d+)? (h \d+ min|min \d+ s|h|min|s|ms)\b/g, "# s")
+    .replace(/\d+(\.\d+)? [kMGT]?B\/s/g, "# B/s")
+    .trimEnd();
+}
+
+/** Lines of `expected` that are not in `printed`, in order; `…` stands for anything, a line of it for any lines. */
+export function missingLines(expected: readonly string[], printed: string): string[] {
+  const lines = printed.split("\n").map(mask);
+  const missing: string[] = [];
+  let from = 0;
+  for (const line of expected) {
+    if (line.trim() === "" || line.trim() === "…") continue;
+    const parts = mask(line)
+      .split("…")
+      .map((part) => part.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"));
+    const pattern = new RegExp(`^${parts.join(".*")}$`);
+    const found = lines.findIndex((candidate, index) => index >= from && pattern.test(candidate));
+    if (found < 0) missing.push(line);
+    else from = found + 1;
+  }
+  return missing;
+}
