@@ -9,6 +9,10 @@
 #include <cstring>
 #include <thread>
 
+#ifndef O_DIRECT
+#define O_DIRECT 0  // macOS has none: reads are buffered there
+#endif
+
 namespace k3 {
 
 namespace {
@@ -25,7 +29,11 @@ constexpr float kFastAbove = 4e9f, kFastBelow = 2e9f;
 constexpr size_t kRatedRead = size_t{64} << 10;
 
 int64_t mtime_ns(const struct stat& s) {
+#if defined(__APPLE__)
+  return int64_t{s.st_mtimespec.tv_sec} * 1'000'000'000 + s.st_mtimespec.tv_nsec;
+#else
   return int64_t{s.st_mtim.tv_sec} * 1'000'000'000 + s.st_mtim.tv_nsec;
+#endif
 }
 
 std::string reason(int error) {

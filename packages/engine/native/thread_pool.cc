@@ -1,6 +1,8 @@
 #include "thread_pool.h"
 
+#if defined(__x86_64__)
 #include <immintrin.h>
+#endif
 
 namespace k3 {
 

@@ -80,6 +80,18 @@ describe("the memory plan", () => {
     expect(planMemory(input({ budgetBytes: 2.5e9 })).plannedBytes).toBeLessThanOrEqual(2.5e9);
   });
 
+  test("at 16 GB a token reads 90 GB or less, the head included, from a trunk at 0.70 of its size", () => {
+    const { sizes, ...rest } = input({ budgetBytes: 16e9 });
+    const stored = sizes.storedBytes.map((bytes) => Math.ceil(bytes * 0.7));
+    const packed = {
+      ...sizes,
+      storedBytes: stored,
+      blockBytes: stored.map((bytes) => Math.ceil(bytes / 4096) * 4096),
+    };
+    const { readBytesPerToken: read } = planMemory({ ...rest, sizes: packed });
+    expect(read.trunk + read.experts).toBeLessThanOrEqual(90e9);
+  });
+
   test("pins trunk before it caches experts, evenly over the pass, and every byte of budget tells", () => {
     const small = planMemory(input({ budgetBytes: 8e9 }));
     expect(small.expertsCached).toBe(0);
