@@ -2,6 +2,7 @@
 // experts beside.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 #include "forward.h"
@@ -112,9 +113,14 @@ void Forward::route(uint32_t token) {
   kernels_.sigmoid(score, n, score);
   std::vector<uint16_t> order(n);
   std::iota(order.begin(), order.end(), uint16_t{0});
+  // Damaged weights can give a NaN, which has no place in an order; the logits will tell of it.
+  std::vector<float> biased(n);
+  for (uint32_t e = 0; e < n; ++e) {
+    biased[e] = score[e] + a_.router_bias[e];
+    if (std::isnan(biased[e])) biased[e] = -std::numeric_limits<float>::infinity();
+  }
   const auto before = [&](uint16_t i, uint16_t j) {
-    const float a = score[i] + a_.router_bias[i], b = score[j] + a_.router_bias[j];
-    return a != b ? a > b : i < j;
+    return biased[i] != biased[j] ? biased[i] > biased[j] : i < j;
   };
   std::partial_sort(order.begin(), order.begin() + top, order.end(), before);
   float sum = 0;

@@ -7,10 +7,15 @@ import { fileURLToPath } from "node:url";
 
 const root = resolve(dirname(fileURLToPath(import.meta.url)), "..");
 const [sanitizers = "address,undefined", ...given] = process.argv.slice(2);
-const tests = given.length > 0 ? given : ["test/same-answer", "test/session", "test/lifecycle", "test/run.test"];
+const tests =
+  given.length > 0 ? given : ["test/same-answer", "test/session", "test/lifecycle", "test/run.test"];
 
 const run = (command, args, env = {}) => {
-  const { status } = spawnSync(command, args, { cwd: root, stdio: "inherit", env: { ...process.env, ...env } });
+  const { status } = spawnSync(command, args, {
+    cwd: root,
+    stdio: "inherit",
+    env: { ...process.env, ...env },
+  });
   if (status !== 0) process.exit(status ?? 1);
 };
 const runtime = (name) =>

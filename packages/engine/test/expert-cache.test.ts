@@ -1,6 +1,7 @@
 import { Random } from "@k3/testkit";
 import { expect, test } from "vitest";
-import { simulateExpertCache } from "../src/index.ts";
+import { type ExpertTrace, Model, type PassRecord, simulateExpertCache } from "../src/index.ts";
+import { packedMiniature } from "./miniature.ts";
 
 /** Layers whose tokens choose some experts again and again among many that come once. */
 function trace(layers: number, tokens: number, seed: number): number[][][] {
@@ -31,5 +32,28 @@ test("an LRU below one token's working set keeps nothing; the rule keeps what re
       expect(simulateExpertCache(t, "lru", slots).hits).toBeLessThanOrEqual(belady);
     }
     expect(simulateExpertCache(t, "k3", 12).hits).toBeGreaterThan(0.1 * 30 * 8);
+  }
+});
+
+test("the engine follows the rule: about as many hits as the replay of what it chose", async () => {
+  const { dir } = await packedMiniature();
+  for (const expertsCached of [6, 20, 40]) {
+    const model = await Model.open({ modelDir: dir, memory: 8e9, chunk: 1, tuning: { expertsCached } });
+    const session = model.session();
+    const records: PassRecord[] = [];
+    const ids = Array.from({ length: 60 }, (_, i) => (i * 17) % 190);
+    await session.prefill(ids, { trace: true, onPass: (record) => records.push(record) });
+    await model.close();
+    const top = model.config.expertsPerToken;
+    const rows = records[0]!.experts!.length / top;
+    const trace: ExpertTrace = Array.from({ length: rows }, (_, row) =>
+      records.map(({ experts }) => [...experts!.subarray(row * top, (row + 1) * top)]),
+    );
+    const { requests, hits } = simulateExpertCache(trace, "k3", expertsCached);
+    const resident = records.reduce((sum, { stats }) => sum + stats.experts.resident, 0);
+    expect(records.reduce((sum, { stats }) => sum + stats.experts.requested, 0)).toBe(requests);
+    expect(resident).toBeGreaterThan(0);
+    // Experts of one layer arrive in any order, and the order decides between equals.
+    expect(Math.abs(resident - hits) / requests).toBeLessThan(0.04);
   }
 });
