@@ -1,4 +1,4 @@
-import { mkdtemp, readdir, rm } from "node:fs/promises";
+import { mkdtemp, readdir, readFile, rm, stat } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join, relative, resolve } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
@@ -13,8 +13,11 @@ const pages = [
     .sort()
     .map((name) => join("docs", name)),
 ];
+/** Pages whose blocks are scripts of more than k3, run as such by a test of their own. */
+const TESTED_BY: Record<string, string> = { "docs/chat.md": "packages/cli/test/chat-docs.test.ts" };
 const withCommands: string[] = [];
 for (const page of pages) {
+  if (page in TESTED_BY) continue;
   const steps = await readPage(join(REPOSITORY, page));
   if (steps.some(({ kind }) => kind === "block")) withCommands.push(page);
 }
@@ -37,6 +40,10 @@ describe("every command of the documentation does what the page says", { timeout
   it("there are pages with commands", () => {
     expect(withCommands).toContain("README.md");
     expect(withCommands.length).toBeGreaterThan(10);
+  });
+
+  it.each(Object.entries(TESTED_BY))("%s is run by %s", async (page, test) => {
+    expect(await readFile(join(REPOSITORY, test), "utf8")).toContain(page);
   });
 
   it.each(withCommands)("%s", async (page) => {
@@ -93,7 +100,6 @@ describe("every command of the documentation does what the page says", { timeout
 
 describe("links", () => {
   it.each(pages)("%s leads to files that exist", async (page) => {
-    const { readFile, stat } = await import("node:fs/promises");
     const text = (await readFile(join(REPOSITORY, page), "utf8")).replace(/^```[\s\S]*?^```$/gm, "");
     const dead: string[] = [];
     for (const [, target] of text.matchAll(/\]\(([^)\s#]+)(?:#[^)]*)?\)/g)) {
