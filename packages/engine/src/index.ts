@@ -1,3 +1,4 @@
+export * from "./conversation/index.ts";
 export {
   type ExpertCachePolicy,
   type ExpertCacheResult,
@@ -6,7 +7,7 @@ export {
 } from "./expert-cache.ts";
 export { instructionSets, nativeFile } from "./loader.ts";
 export { type AvailableMemory, availableMemory } from "./memory.ts";
-export { Model, type ModelOptions, type Pass, type PassStats } from "./model.ts";
+export { Model, type ModelOptions, type Pass, type PassStats, type Tuning } from "./model.ts";
 export type { MemoryPlan } from "./plan.ts";
 export { type RunOptions, type RunResult, type RunStep, run } from "./run.ts";
 export {
@@ -17,5 +18,4 @@ export {
   Session,
   type Snapshot,
 } from "./session.ts";
-export * from "./conversation/index.ts";
 export * from "./text/index.ts";

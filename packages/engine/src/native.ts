@@ -61,7 +61,7 @@ export interface NativeModel {
   embedding: { file: number; offset: number; dtype: number };
 }
 
-export interface NativeOptions {
+interface NativeOptions {
   threads: number;
   /** The most tokens that one pass takes. */
   chunk: number;
