@@ -1,4 +1,5 @@
 import { stat } from "node:fs/promises";
+import { localPath } from "@k3/hub";
 import {
   CHUNK_BYTES,
   type FileIdentity,
@@ -13,7 +14,7 @@ import {
 } from "@k3/stage";
 import { hashWhole } from "./hasher.ts";
 import { writeHfMetadata } from "./hf-layout.ts";
-import { expectedHash, localPath } from "./paths.ts";
+import { expectedHash } from "./paths.ts";
 import { type PublishContext, recordHash } from "./publish.ts";
 import type { Run } from "./run.ts";
 

@@ -1,5 +1,6 @@
 import { mkdir, readdir, stat, unlink } from "node:fs/promises";
 import { dirname, join } from "node:path";
+import { findToken, localPath, redact } from "@k3/hub";
 import {
   availableBytes,
   formatBytes,
@@ -20,10 +21,9 @@ import {
 import { adoptPartials } from "./adopt.ts";
 import { KnownHashes, takeStock } from "./existing.ts";
 import { freeze } from "./freeze.ts";
-import { markCacheDirectory, requireNoHfProcess, writeHfTree } from "./hf-layout.ts";
-import { hfTreeOf } from "./metadata.ts";
+import { hfTreeOf, markCacheDirectory, requireNoHfProcess, writeHfTree } from "./hf-layout.ts";
 import { type FetchOptions, type FetchResult, settle } from "./options.ts";
-import { localPath, partName, partsDirectory, sizeOf } from "./paths.ts";
+import { partName, partsDirectory, sizeOf } from "./paths.ts";
 import { preflight } from "./preflight.ts";
 import type { PublishContext } from "./publish.ts";
 import { clearDamage, repairFile } from "./repair.ts";
@@ -32,7 +32,6 @@ import { Run } from "./run.ts";
 import { Scheduler } from "./scheduler.ts";
 import { missingBytes } from "./segments.ts";
 import { downloadOrder } from "./selection.ts";
-import { findToken, redact } from "./token.ts";
 
 /**
  * Makes a directory hold a snapshot of a model repository: lists it at an immutable commit, downloads what is missing, and

@@ -1,5 +1,5 @@
+import { type HfTreeFile, listSnapshot, resolveRevision } from "@k3/hub";
 import { formatBytes, type Snapshot, StageError, selectedFiles, writeSnapshot } from "@k3/stage";
-import { type HfTreeFile, listSnapshot, resolveRevision } from "./metadata.ts";
 import { sizeOf } from "./paths.ts";
 import type { Run } from "./run.ts";
 import { selectPaths } from "./selection.ts";

@@ -1,8 +1,8 @@
 import { createHash } from "node:crypto";
 import { mkdir, readdir, readFile, stat } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
+import type { HfTreeFile } from "@k3/hub";
 import { readOptional, type SnapshotFile, StageError, writeFileAtomically } from "@k3/stage";
-import type { HfTreeFile } from "./metadata.ts";
 import { expectedHash } from "./paths.ts";
 
 /**
@@ -102,4 +102,16 @@ function deviceNumbers(dev: bigint): string {
   const major = ((dev >> 8n) & 0xfffn) | ((dev >> 32n) & ~0xfffn);
   const minor = (dev & 0xffn) | ((dev >> 12n) & ~0xffn);
   return `${major}:${minor}`;
+}
+
+/** A listing as `hf` keeps it, from a frozen manifest: that has no hashes of LFS pointers, which follow from their fixed form. */
+export function hfTreeOf(files: readonly SnapshotFile[]): Record<string, HfTreeFile> {
+  return Object.fromEntries(
+    files.map(({ path, size, sha256: lfs, gitSha1 }): [string, HfTreeFile] => {
+      if (lfs === undefined) return [path, { size, blob_id: gitSha1! }];
+      const pointer = `version https://git-lfs.github.com/spec/v1\noid sha256:${lfs}\nsize ${size}\n`;
+      const blob_id = createHash("sha1").update(`blob ${pointer.length}\0${pointer}`).digest("hex");
+      return [path, { size, blob_id, lfs_sha256: lfs, lfs_size: size }];
+    }),
+  );
 }

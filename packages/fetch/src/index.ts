@@ -1,2 +1,3 @@
+export { DEFAULT_ENDPOINT } from "@k3/hub";
 export { fetchSnapshot } from "./fetch-snapshot.ts";
-export { DEFAULT_ENDPOINT, type FetchOptions, type FetchResult } from "./options.ts";
+export type { FetchOptions, FetchResult } from "./options.ts";

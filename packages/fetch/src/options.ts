@@ -1,7 +1,6 @@
 import type { LookupFunction } from "node:net";
+import { chooseEndpoint, HUB_TIMING, type HubTiming, requireRepoName } from "@k3/hub";
 import { CHUNK_BYTES, StageError, type StageOptions } from "@k3/stage";
-
-export const DEFAULT_ENDPOINT = "https://huggingface.co";
 
 export interface FetchOptions extends StageOptions {
   /** `namespace/name` of a model repository. */
@@ -55,23 +54,17 @@ export interface FetchResult {
 }
 
 /** Times in milliseconds, and the numbers that bound retries. */
-export interface Timing {
-  connect: number;
-  headers: number;
+export interface Timing extends HubTiming {
   /** A body that brings fewer than `stallBytes` in this time, while we are ready to take more, is given up. */
   stall: number;
   /** The same in the last twentieth of the job, where one hanging connection holds up everything. */
   tailStall: number;
   stallBytes: number;
-  backoffBase: number;
-  backoffCap: number;
   /** Failed attempts without `progressBytes` of progress after which a file is put to the end of the queue. */
   attempts: number;
   progressBytes: number;
   /** The run fails when no byte came for this long although some were wanted. */
   giveUp: number;
-  /** Added to the wait that a rate limit names, plus up to twice as much at random. */
-  ratePad: number;
   /** A signed URL is renewed this long before it expires, at most a quarter of its life. */
   refreshMargin: number;
   /** Width of the window over which the share of time spent waiting for the disk is measured. */
@@ -80,17 +73,11 @@ export interface Timing {
 }
 
 const TIMING: Timing = {
-  connect: 10_000,
-  headers: 30_000,
-  stall: 30_000,
+  ...HUB_TIMING,
   tailStall: 10_000,
   stallBytes: 64 * 1024,
-  backoffBase: 1000,
-  backoffCap: 60_000,
   attempts: 10,
   progressBytes: 1024 * 1024,
-  giveUp: 30 * 60_000,
-  ratePad: 1000,
   refreshMargin: 300_000,
   adapt: 5000,
   progress: 250,
@@ -135,11 +122,7 @@ export function settle(
   env: Record<string, string | undefined> = process.env,
 ): Settings {
   const { repo, revision = "main", concurrency = 8, limitRate, internals = {} } = options;
-  if (!/^[\w.-]+(\/[\w.-]+)?$/.test(repo) || /(^|\/)\.+(\/|$)/.test(repo)) {
-    throw new StageError("E_USAGE", `"${repo}" is not the name of a repository`, {
-      hint: "write namespace/name",
-    });
-  }
+  requireRepoName(repo);
   if (revision === "" || /[\u0000-\u0020\u007f\\?#]/.test(revision) || revision.includes("..")) {
     throw new StageError("E_USAGE", `"${revision}" is not a revision`);
   }
@@ -156,7 +139,7 @@ export function settle(
     dir: options.dir,
     concurrency,
     limitRate,
-    endpoint: normalEndpoint(options.endpoint ?? (env["HF_ENDPOINT"] || DEFAULT_ENDPOINT)),
+    endpoint: chooseEndpoint(options.endpoint, env),
     cdnHosts: (options.cdnHosts ?? []).map((host) => host.toLowerCase()),
     include: options.include ?? [],
     exclude: options.exclude ?? [],
@@ -170,22 +153,4 @@ export function settle(
     lock: internals.lock ?? true,
     lookup: internals.lookup,
   };
-}
-
-function normalEndpoint(text: string): string {
-  let url: URL;
-  try {
-    url = new URL(text);
-  } catch {
-    throw new StageError("E_USAGE", `"${text}" is not an endpoint`, { hint: `write ${DEFAULT_ENDPOINT}` });
-  }
-  if ((url.protocol !== "https:" && url.protocol !== "http:") || url.search || url.hash) {
-    throw new StageError("E_USAGE", "an endpoint is an http or https URL without a query");
-  }
-  if (url.username || url.password) {
-    throw new StageError("E_USAGE", "an endpoint must not carry credentials", {
-      hint: "put the token into HF_TOKEN",
-    });
-  }
-  return `${url.origin}${url.pathname.replace(/\/+$/, "")}`;
 }

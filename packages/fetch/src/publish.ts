@@ -1,5 +1,6 @@
 import { mkdir, rename, stat } from "node:fs/promises";
 import { dirname } from "node:path";
+import { localPath } from "@k3/hub";
 import {
   fileIdentity,
   type HashRecord,
@@ -11,7 +12,7 @@ import {
 } from "@k3/stage";
 import type { DiskQueue } from "./disk.ts";
 import { writeHfMetadata } from "./hf-layout.ts";
-import { expectedHash, localPath } from "./paths.ts";
+import { expectedHash } from "./paths.ts";
 import type { PartFile } from "./segments.ts";
 
 export interface PublishContext {

@@ -1,5 +1,4 @@
-import { headerText, parseContentRange, parseCount } from "./headers.ts";
-import type { Reply } from "./http-client.ts";
+import { headerText, parseContentRange, parseCount, type Reply } from "@k3/hub";
 
 /** What to do with the answer to a request for bytes [first, last] of a file of `size` bytes. */
 export type Verdict =

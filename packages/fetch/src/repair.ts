@@ -1,6 +1,7 @@
 import { type FileHandle, open, stat, unlink } from "node:fs/promises";
 import { join } from "node:path";
 import { crc32 } from "node:zlib";
+import { localPath, pause } from "@k3/hub";
 import {
   CHUNK_BYTES,
   fileIdentity,
@@ -10,10 +11,9 @@ import {
   throwIfAborted,
   writeReceipt,
 } from "@k3/stage";
-import { pause } from "./backoff.ts";
 import { hashWhole } from "./hasher.ts";
 import { writeHfMetadata } from "./hf-layout.ts";
-import { expectedHash, localPath, partName, partsDirectory } from "./paths.ts";
+import { expectedHash, partName, partsDirectory } from "./paths.ts";
 import { type PublishContext, recordHash } from "./publish.ts";
 import type { Run } from "./run.ts";
 import { FileSource } from "./source.ts";

@@ -1,5 +1,5 @@
+import { redact } from "@k3/hub";
 import { Meter, type OnEvent } from "@k3/stage";
-import { redact } from "./token.ts";
 
 /** What the run tells the outside: progress of bytes with the facts behind it, and log lines without secrets. */
 export class Report {

@@ -1,13 +1,14 @@
 import { setMaxListeners } from "node:events";
+import { createRequire } from "node:module";
+import { HttpClient, Hub, RateGate } from "@k3/hub";
 import { StageError, toStageError } from "@k3/stage";
 import { BufferPool, DiskQueue, RiskBudget } from "./disk.ts";
-import { Hub } from "./guarded-fetch.ts";
 import { Hasher } from "./hasher.ts";
-import { HttpClient } from "./http-client.ts";
 import type { Settings } from "./options.ts";
-import { RateGate } from "./rate-gate.ts";
 import type { Report } from "./report.ts";
 import { Throttle } from "./throttle.ts";
+
+const { version } = createRequire(import.meta.url)("../package.json") as { version: string };
 
 /** Connections times one of these is all the memory that bodies take: each connection has two halves to alternate. */
 const BUFFER_BYTES = 2 * 1024 * 1024;
@@ -54,7 +55,18 @@ export class Run {
     this.gate = new RateGate(timing, (bucket, ms) => {
       report.log("info", `rate limit of "${bucket}" reached: waiting ${Math.ceil(ms / 1000)} s`);
     });
-    this.client = new HttpClient(settings, token, this.gate);
+    this.client = new HttpClient(
+      {
+        client: `k3-fetch/${version}`,
+        endpoint: settings.endpoint,
+        connections: concurrency,
+        cdnHosts: settings.cdnHosts,
+        timing,
+        lookup: settings.lookup,
+      },
+      token,
+      this.gate,
+    );
     this.hub = new Hub(this.client, timing, report, this.signal);
     this.throttle = new Throttle(settings.limitRate);
     this.pool = new BufferPool(2 * concurrency, Math.min(BUFFER_BYTES, segmentBytes));

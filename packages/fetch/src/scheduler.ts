@@ -1,6 +1,6 @@
+import { pause } from "@k3/hub";
 import type { SnapshotFile } from "@k3/stage";
 import { StageError, throwIfAborted } from "@k3/stage";
-import { pause } from "./backoff.ts";
 import { FileJob } from "./file-job.ts";
 import type { PublishContext } from "./publish.ts";
 import type { Run } from "./run.ts";

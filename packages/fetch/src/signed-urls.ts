@@ -1,11 +1,17 @@
+import {
+  discard,
+  type HeaderMap,
+  type Hub,
+  headerText,
+  parseCount,
+  parseETag,
+  type Reply,
+  shownUrl,
+  signedUrlSeconds,
+} from "@k3/hub";
 import { type SnapshotFile, StageError } from "@k3/stage";
-import type { Hub } from "./guarded-fetch.ts";
-import { discard } from "./guarded-fetch.ts";
-import { type HeaderMap, headerText, parseCount, parseETag, signedUrlSeconds } from "./headers.ts";
-import type { Reply } from "./http-client.ts";
 import { expectedHash } from "./paths.ts";
 import type { Report } from "./report.ts";
-import { shownUrl } from "./token.ts";
 
 const MAX_REFRESHES = 3;
 

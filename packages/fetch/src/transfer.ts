@@ -1,9 +1,15 @@
+import {
+  backoffMs,
+  discard,
+  headerText,
+  hopelessNetworkError,
+  networkReason,
+  parseETag,
+  pause,
+  type Reply,
+} from "@k3/hub";
 import { StageError } from "@k3/stage";
-import { backoffMs, hopelessNetworkError, networkReason, pause } from "./backoff.ts";
 
-import { discard } from "./guarded-fetch.ts";
-import { headerText, parseETag } from "./headers.ts";
-import type { Reply } from "./http-client.ts";
 import { judge } from "./range-check.ts";
 import type { ActiveTransfer, Run } from "./run.ts";
 import type { Location } from "./signed-urls.ts";

@@ -1,6 +1,7 @@
 import { createHash } from "node:crypto";
 import { readdir, readFile } from "node:fs/promises";
 import { basename, join } from "node:path";
+import { MAX_PLAIN_BYTES } from "@k3/hub";
 import {
   formatBytes,
   parseChecked,
@@ -11,12 +12,10 @@ import {
   snapshotPath,
 } from "@k3/stage";
 import { z } from "zod";
-import { listCommit } from "./hub-listing.ts";
+import { listCommit } from "./from-hub.ts";
 import { requireSafePaths } from "./paths.ts";
 import type { VerifyOptions } from "./types.ts";
 
-/** The Hub stores files from 10 MB on with a SHA-256: without one, the listing has lost it and proves nothing. */
-const MAX_PLAIN_BYTES = 10_000_000;
 const MAX_MANIFEST_BYTES = 256 * 1024 * 1024;
 
 /** What a directory should hold, and who says so. */

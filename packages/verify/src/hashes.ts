@@ -1,6 +1,7 @@
 import { stat } from "node:fs/promises";
 import { cpus } from "node:os";
 import { recognise } from "@k3/checkpoint";
+import { localPath } from "@k3/hub";
 import {
   fileIdentity,
   type HashRecord,
@@ -13,7 +14,7 @@ import {
 import type { HashJournal } from "./hash-journal.ts";
 import { provesContent } from "./hash-journal.ts";
 import { type HashedFile, LazyHasher } from "./hash-pool.ts";
-import { expectedHash, localPath } from "./paths.ts";
+import { expectedHash } from "./paths.ts";
 import { headOf } from "./sizes.ts";
 import type { VerifyFault } from "./types.ts";
 

@@ -1,8 +1,8 @@
 import type { BigIntStats } from "node:fs";
 import { lstat, open, stat } from "node:fs/promises";
 import { recognise } from "@k3/checkpoint";
+import { localPath } from "@k3/hub";
 import type { SnapshotFile } from "@k3/stage";
-import { localPath } from "./paths.ts";
 import type { VerifyFault } from "./types.ts";
 
 /**

@@ -1,9 +1,6 @@
-import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { type Hub, type HubOptions, serveDirectory, startBlackHole } from "@k3/testkit";
+import { type Hub, type HubOptions, serveDirectory } from "@k3/testkit";
 import { afterEach, beforeEach, describe, expect, onTestFinished, test, vi } from "vitest";
-import { guardedFetch } from "../src/guarded-fetch.ts";
-import { accessToken } from "../src/token.ts";
 import { outcome, overwrite, shard, temporaryDirectory, writeModel } from "./model.ts";
 
 beforeEach(() => {
@@ -138,72 +135,4 @@ describe("metadata from the Hub at a commit", () => {
       expect(error!.message).not.toContain("secret");
     },
   );
-});
-
-describe("the guarded fetch", () => {
-  const guarded = (endpoint: string, signal?: AbortSignal) => {
-    const guard = guardedFetch({ endpoint, token: undefined, backoffMs: 1, signal });
-    onTestFinished(() => guard.close());
-    return guard.fetch;
-  };
-
-  test("gives up on an endpoint that is not there, with exit 6", async () => {
-    const { hub } = await served();
-    const { endpoint } = hub;
-    await hub.close();
-    await expect(guarded(endpoint)(`${endpoint}/api/x`)).rejects.toMatchObject({
-      code: "E_NETWORK",
-      exit: 6,
-      message: expect.stringContaining("ECONNREFUSED"),
-    });
-  });
-
-  test("gives up on an endpoint that only fails, after five attempts", async () => {
-    const { hub } = await served();
-    hub.setFaults({ hub503: true });
-    await expect(
-      guarded(hub.endpoint)(`${hub.endpoint}/api/models/${hub.repo}/tree/main`),
-    ).rejects.toMatchObject({ code: "E_NETWORK" });
-    expect(hub.requests).toHaveLength(5);
-  });
-
-  test("asks no other origin, not even another port of the same host", async () => {
-    const { hub } = await served();
-    await expect(guarded("http://127.0.0.1:1")(`${hub.endpoint}/api`)).rejects.toMatchObject({
-      code: "E_HUB",
-    });
-    expect(hub.requests).toHaveLength(0);
-  });
-
-  test("stops at once when it is told to, in a connection that hangs and in a wait", async () => {
-    const hole = await startBlackHole();
-    onTestFinished(() => hole.close());
-    const controller = new AbortController();
-    const asked = guarded(hole.origin, controller.signal)(`${hole.origin}/api`);
-    setTimeout(() => controller.abort(), 50);
-    await expect(asked).rejects.toMatchObject({ code: "E_INTERRUPTED", exit: 130 });
-  });
-});
-
-describe("the access token", () => {
-  const found = async (given: string | undefined, env: NodeJS.ProcessEnv) => accessToken(given, env);
-  test("comes from the option, the environment, or the file of the login, in this order", async () => {
-    const home = await temporaryDirectory();
-    await writeFile(join(home, "token"), "from-file\n");
-    const env = { HF_HOME: home, HF_TOKEN: "from-env" };
-    expect(await found("given", env)).toBe("given");
-    expect(await found(undefined, env)).toBe("from-env");
-    expect(await found(undefined, { HF_HOME: home, HUGGING_FACE_HUB_TOKEN: "old" })).toBe("old");
-    expect(await found(undefined, { HF_HOME: home })).toBe("from-file");
-    expect(await found(undefined, { HF_TOKEN_PATH: join(home, "token") })).toBe("from-file");
-    expect(await found(undefined, { HF_TOKEN_PATH: join(home, "nothing") })).toBeUndefined();
-    expect(await found(undefined, { ...env, HF_HUB_DISABLE_IMPLICIT_TOKEN: "1" })).toBeUndefined();
-    expect(await found("", env)).toBeUndefined();
-  });
-  test("that is none is refused without showing it", async () => {
-    await expect(found("two words\nx", {})).rejects.toMatchObject({
-      code: "E_USAGE",
-      message: expect.not.stringContaining("two"),
-    });
-  });
 });

@@ -1,7 +1,7 @@
 import { StageError } from "@k3/stage";
 import { pause } from "./backoff.ts";
 import { type HeaderMap, headerText, parseRateLimit, parseRetryAfter } from "./headers.ts";
-import type { Timing } from "./options.ts";
+import type { HubTiming } from "./settings.ts";
 
 /** The quota that the Hub counts a request under (Hub documentation on rate limits). */
 export function hubBucket(url: URL): string {
@@ -24,12 +24,12 @@ interface Quota {
  */
 export class RateGate {
   readonly #quotas = new Map<string, Quota>();
-  readonly #timing: Timing;
+  readonly #timing: HubTiming;
   readonly #onClose: (bucket: string, ms: number) => void;
   /** Requests waiting at a gate now. */
   waiting = 0;
 
-  constructor(timing: Timing, onClose: (bucket: string, ms: number) => void) {
+  constructor(timing: HubTiming, onClose: (bucket: string, ms: number) => void) {
     this.#timing = timing;
     this.#onClose = onClose;
   }

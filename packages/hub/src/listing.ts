@@ -1,12 +1,11 @@
-import { createHash } from "node:crypto";
 import { HubApiError, listFiles, modelInfo } from "@huggingface/hub";
 import { type SnapshotFile, StageError } from "@k3/stage";
 import { z } from "zod";
-import type { Hub } from "./guarded-fetch.ts";
+import type { Hub } from "./hub.ts";
 import { requireSafePaths } from "./paths.ts";
 
 /** The Hub keeps plain git files below 10 MB: a larger one without a SHA-256 means that a mirror lost it. */
-const MAX_PLAIN_BYTES = 10_000_000;
+export const MAX_PLAIN_BYTES = 10_000_000;
 
 const sha1 = z.string().regex(/^[0-9a-f]{40}$/);
 const sha256 = z.string().regex(/^[0-9a-f]{64}$/);
@@ -30,9 +29,13 @@ export interface HfTreeFile {
   xet_hash?: string;
 }
 
+/** Every file of a repository at one commit. */
 export interface Listing {
+  /** 40 hex digits. */
   revision: string;
+  /** Sorted by path. */
   files: SnapshotFile[];
+  /** The same for `hf`, by path. */
   tree: Record<string, HfTreeFile>;
 }
 
@@ -150,18 +153,6 @@ function hfTreeFile(entry: TreeEntry): HfTreeFile {
     // Redacted hashes occur in the wild (huggingface_hub#4595): only a real one is passed on.
     ...(sha256.safeParse(xetHash).success ? { xet_hash: xetHash! } : {}),
   };
-}
-
-/** The same from a frozen manifest, which does not keep the pointers' hashes: they follow from the pointers' fixed form. */
-export function hfTreeOf(files: readonly SnapshotFile[]): Record<string, HfTreeFile> {
-  return Object.fromEntries(
-    files.map(({ path, size, sha256: lfs, gitSha1 }): [string, HfTreeFile] => {
-      if (lfs === undefined) return [path, { size, blob_id: gitSha1! }];
-      const pointer = `version https://git-lfs.github.com/spec/v1\noid sha256:${lfs}\nsize ${size}\n`;
-      const blob_id = createHash("sha1").update(`blob ${pointer.length}\0${pointer}`).digest("hex");
-      return [path, { size, blob_id, lfs_sha256: lfs, lfs_size: size }];
-    }),
-  );
 }
 
 /** Runs calls of @huggingface/hub; what it throws about answers becomes E_HUB. Our own errors pass. */

@@ -1,13 +1,10 @@
-import { createRequire } from "node:module";
 import { StageError } from "@k3/stage";
 import { Agent, type Dispatcher, EnvHttpProxyAgent } from "undici";
+import { DEFAULT_ENDPOINT } from "./endpoint.ts";
 import { type HeaderMap, headerText } from "./headers.ts";
-import { DEFAULT_ENDPOINT, type Settings } from "./options.ts";
 import { hubBucket, type RateGate } from "./rate-gate.ts";
+import type { ClientSettings } from "./settings.ts";
 import { shownUrl } from "./token.ts";
-
-const { version } = createRequire(import.meta.url)("../package.json") as { version: string };
-const USER_AGENT = `k3-fetch/${version} (node/${process.versions.node})`;
 
 /** Hosts from which the default endpoint is known to serve bodies (Hub documentation and captured redirects). */
 const KNOWN_BODY_HOSTS = new Set([
@@ -47,9 +44,10 @@ export interface Ask {
   foreign: "refuse" | "stop" | "follow";
 }
 
-/** HTTP with the rules of this package: where requests may go, and which of them carry the token. */
+/** HTTP with rules: where requests may go, and which of them carry the token. */
 export class HttpClient {
   readonly endpoint: string;
+  readonly #userAgent: string;
   readonly #origin: string;
   readonly #token: string | undefined;
   readonly #gate: RateGate;
@@ -57,15 +55,18 @@ export class HttpClient {
   readonly #bodies: Dispatcher;
   readonly #allowed: Set<string> | undefined;
 
-  constructor(settings: Settings, token: string | undefined, gate: RateGate) {
+  constructor(settings: ClientSettings, token: string | undefined, gate: RateGate) {
     this.#gate = gate;
     this.endpoint = settings.endpoint;
+    this.#userAgent = `${settings.client} (node/${process.versions.node})`;
     this.#origin = new URL(settings.endpoint).origin;
     this.#token = token;
     this.#hub = dispatcher(settings, 4);
-    this.#bodies = dispatcher(settings, settings.concurrency);
+    this.#bodies = dispatcher(settings, settings.connections ?? 1);
     this.#allowed =
-      this.#origin === DEFAULT_ENDPOINT ? new Set([...KNOWN_BODY_HOSTS, ...settings.cdnHosts]) : undefined;
+      this.#origin === DEFAULT_ENDPOINT
+        ? new Set([...KNOWN_BODY_HOSTS, ...(settings.cdnHosts ?? [])])
+        : undefined;
   }
 
   isEndpoint(url: URL): boolean {
@@ -83,12 +84,12 @@ export class HttpClient {
       const own = this.isEndpoint(url);
       const bucket = own ? hubBucket(url) : url.host;
       await this.#gate.pass(bucket, ask.signal);
-      const response = await (own ? this.#hub : this.#bodies).request({
+      const answer = (own ? this.#hub : this.#bodies).request({
         origin: url.origin,
         path: `${url.pathname}${url.search}`,
         method: ask.method,
         headers: {
-          "user-agent": USER_AGENT,
+          "user-agent": this.#userAgent,
           // A compressed answer may ignore Range, and has no length to check.
           "accept-encoding": "identity",
           ...ask.headers,
@@ -96,6 +97,7 @@ export class HttpClient {
         },
         signal: ask.signal,
       });
+      const response = await orAborted(answer, ask.signal);
       const { statusCode: status, headers, body } = response;
       const waitNamed = this.#gate.observe(bucket, status, headers);
       const reply = { url, status, headers, body, hops, waitNamed };
@@ -158,7 +160,17 @@ export class HttpClient {
 const isRedirect = (status: number) =>
   status === 301 || status === 302 || status === 303 || status === 307 || status === 308;
 
-function dispatcher(settings: Settings, connections: number): Dispatcher {
+/** undici notices an abort only once there is a connection, which may take as long as `connect`: this does at once. */
+function orAborted<T>(answer: Promise<T>, signal: AbortSignal): Promise<T> {
+  return new Promise((resolve, reject) => {
+    const stop = () => reject(signal.reason);
+    if (signal.aborted) stop();
+    else signal.addEventListener("abort", stop, { once: true });
+    answer.then(resolve, reject).finally(() => signal.removeEventListener("abort", stop));
+  });
+}
+
+function dispatcher(settings: ClientSettings, connections: number): Dispatcher {
   const { timing, lookup } = settings;
   const connect = {
     timeout: timing.connect,

@@ -1,9 +1,8 @@
-import { StageError } from "@k3/stage";
+import { StageError, throwIfAborted } from "@k3/stage";
 import { backoffMs, hopelessNetworkError, isTransientStatus, networkReason, pause } from "./backoff.ts";
 import { type HeaderMap, headerText, parseLink } from "./headers.ts";
 import type { Ask, HttpClient, Reply } from "./http-client.ts";
-import type { Timing } from "./options.ts";
-import type { Report } from "./report.ts";
+import type { HubReporter, HubTiming } from "./settings.ts";
 import { shownUrl } from "./token.ts";
 
 const MAX_METADATA_BYTES = 64 * 1024 * 1024;
@@ -13,15 +12,15 @@ const METADATA_ATTEMPTS = 6;
 /** Requests to the endpoint itself: paced, retried while that can help, failures turned into one clear error. */
 export class Hub {
   readonly #client: HttpClient;
-  readonly #timing: Timing;
-  readonly #report: Report;
+  readonly #timing: HubTiming;
+  readonly #reporter: HubReporter;
   readonly #signal: AbortSignal;
   readonly #warned = new Set<string>();
 
-  constructor(client: HttpClient, timing: Timing, report: Report, signal: AbortSignal) {
+  constructor(client: HttpClient, timing: HubTiming, reporter: HubReporter, signal: AbortSignal) {
     this.#client = client;
     this.#timing = timing;
-    this.#report = report;
+    this.#reporter = reporter;
     this.#signal = signal;
   }
 
@@ -51,13 +50,14 @@ export class Hub {
           if (performance.now() - startedAt < this.#timing.giveUp) continue;
         }
       } catch (error) {
-        if (error instanceof StageError || this.#signal.aborted) throw error;
+        throwIfAborted(this.#signal);
+        if (error instanceof StageError) throw error;
         const hopeless = hopelessNetworkError(error, url.host);
         if (hopeless) throw hopeless;
         problem = networkReason(error);
       }
       failures++;
-      this.#report.retried(`${url.host}: ${problem}`);
+      this.#reporter.retried(`${url.host}: ${problem}`);
       if (failures >= METADATA_ATTEMPTS || performance.now() - startedAt > this.#timing.giveUp) {
         throw new StageError("E_NETWORK", `${shownUrl(url)} failed ${failures} times; last: ${problem}`, {
           hint: "check the connection (and HTTPS_PROXY, if there is a proxy) and run the same command again",
@@ -100,7 +100,8 @@ export class Hub {
       throw new StageError("E_HUB", "the next page of the listing is not at a URL");
     }
     if (!this.#client.isEndpoint(next) || next.pathname !== listing) {
-      throw new StageError("E_HUB", `the next page of the listing is at ${shownUrl(next)}: refused`, {
+      const where = this.#client.isEndpoint(next) ? shownUrl(next) : `another host, ${next.host}`;
+      throw new StageError("E_HUB", `the next page of the listing is at ${where}: refused`, {
         hint: `a listing must stay at ${this.endpoint}`,
       });
     }
@@ -119,8 +120,9 @@ export class Hub {
         const text = await readText(reply, url);
         return { text, headers: reply.headers };
       } catch (error) {
-        if (error instanceof StageError || failures >= METADATA_ATTEMPTS || this.#signal.aborted) throw error;
-        this.#report.retried(`${url.host}: ${networkReason(error)}`);
+        throwIfAborted(this.#signal);
+        if (error instanceof StageError || failures >= METADATA_ATTEMPTS) throw error;
+        this.#reporter.retried(`${url.host}: ${networkReason(error)}`);
         await pause(backoffMs(failures, this.#timing.backoffBase, this.#timing.backoffCap), this.#signal);
       }
     }
@@ -133,7 +135,7 @@ export class Hub {
     const [topic, ...message] = warning.split(";");
     if (this.#warned.has(topic!)) return;
     this.#warned.add(topic!);
-    this.#report.log("warn", `the Hub says: ${(message.join(";") || topic!).trim().slice(0, 500)}`);
+    this.#reporter.log("warn", `the Hub says: ${(message.join(";") || topic!).trim().slice(0, 500)}`);
   }
 }
 
