@@ -11,7 +11,7 @@ namespace {
 
 // What a worker decodes or reads at once: it stays in the L2 cache together with the activations.
 constexpr size_t kTile = size_t{128} << 10;
-constexpr size_t kPartRead = size_t{256} << 10;
+constexpr size_t kPartRead = size_t{512} << 10;
 
 // Rows of a tile: whole chunks of the codec, so that no chunk is decoded twice, if that is possible within
 // the size.
@@ -164,7 +164,7 @@ void TrunkMatmul::rows(const Product& product, uint32_t first_row, uint32_t coun
   }
 }
 
-// Reads a quarter of a megabyte, multiplies it while it is in the cache, and reads the next over it.
+// Reads half a megabyte, multiplies it while it is in the cache, and reads the next over it.
 void TrunkMatmul::in_parts(const Task& task, uint32_t tokens, Worker& worker) {
   const Block& block = weights_.blocks[task.part.block];
   const Piece& piece = weights_.pieces[block.first_piece];
