@@ -54,6 +54,13 @@ export async function bench(options: BenchOptions): Promise<BenchResult> {
   ) {
     throw new StageError("E_USAGE", "--against, --ids-pattern and --seconds-pattern belong together");
   }
+  if (options.against !== undefined && (runs < 3 || generate < 3)) {
+    throw new StageError(
+      "E_USAGE",
+      `comparing with another engine takes at least three runs of three tokens each; these are ${runs} of ${generate}`,
+      { hint: "give --runs 3 --generate 3 or more" },
+    );
+  }
   const cold = options.cold ?? (process.getuid?.() === 0 ? "drop" : "evict");
   const checkpoint = await openCheckpoint(modelDir, { signal });
   const points = await matrix(options, checkpoint.configSha256);
@@ -202,10 +209,19 @@ function headlines(points: readonly BenchPoint[], against: Against | null, ok: b
       ? known > 0
         ? "the generated ids are the expected ones in every run"
         : "every run of a point generated the same ids; nothing is known to compare them with"
-      : "WRONG IDS: a run generated other ids than expected, so its speed means nothing",
+      : points.some((point) => point.ids_as_expected === false)
+        ? "WRONG IDS: a run of ours generated other ids than expected, so its speed means nothing"
+        : "WRONG IDS: the other engine generated other ids than ours",
     noiseFloor({ points: [...points] }),
-    ...(against ? [`ours over ${against.command}: ${describeRatio(against.ratio)}`] : []),
+    ...(against ? [againstLine(against)] : []),
   ];
+}
+
+/** A ratio between engines that answer differently says nothing, so it is not printed. */
+function againstLine({ command, ids_equal, ratio }: Against): string {
+  return ids_equal
+    ? `ours over ${command}: ${describeRatio(ratio)}`
+    : `${command} generated other ids than ours: no ratio`;
 }
 
 async function sha256Of(path: string): Promise<string> {

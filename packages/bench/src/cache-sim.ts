@@ -4,11 +4,14 @@ import { formatBytes, StageError } from "@k3/stage";
 import { z } from "zod";
 
 const traceSchema = z.object({
+  /** Bytes of one expert of the traced model; traces of the release may lack it. */
+  expert_bytes: z.int().positive().optional(),
   /** Layer -> consecutive token positions -> the experts chosen there. */
   layers: z.record(z.string().regex(/^\d+$/), z.array(z.array(z.int().min(0).max(65535)).min(1)).min(1)),
 });
 
 const POLICIES = ["lru", "k3", "belady"] as const;
+const RELEASED_EXPERT_BYTES = 17_547_264;
 const DEFAULT_SIZES = [4e9, 8e9, 16e9, 32e9];
 
 export interface CacheSimulation {
@@ -34,8 +37,8 @@ export async function cacheSim(
     expertBytes,
   }: { sizes?: readonly number[] | undefined; expertBytes: number | undefined },
 ): Promise<CacheSimulation> {
-  const bytes = expertBytes ?? 17_547_264;
   const trace = await readTrace(path);
+  const bytes = expertBytes ?? trace.expertBytes ?? RELEASED_EXPERT_BYTES;
   const tokens = trace.positions;
   const requests = trace.requests;
   const rows = sizes.flatMap((size) =>
@@ -63,7 +66,9 @@ export async function cacheSim(
   };
 }
 
-async function readTrace(path: string): Promise<{ trace: ExpertTrace; positions: number; requests: number }> {
+async function readTrace(
+  path: string,
+): Promise<{ trace: ExpertTrace; positions: number; requests: number; expertBytes: number | undefined }> {
   const text = await readFile(path, "utf8");
   let value: unknown;
   try {
@@ -86,5 +91,5 @@ async function readTrace(path: string): Promise<{ trace: ExpertTrace; positions:
     (sum, layer) => sum + layer.reduce((inner, chosen) => inner + chosen.length, 0),
     0,
   );
-  return { trace, positions, requests };
+  return { trace, positions, requests, expertBytes: parsed.data.expert_bytes };
 }

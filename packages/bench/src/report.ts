@@ -31,7 +31,7 @@ export function markdownReport(result: BenchResult): string {
     "",
     ...(result.against
       ? [
-          `Against \`${result.against.command}\`: ours over theirs ${describeRatio(result.against.ratio)}, ids ${result.against.ids_equal ? "equal" : "DIFFER"}.`,
+          `Against \`${result.against.command}\`: ${result.against.ids_equal ? `ours over theirs ${describeRatio(result.against.ratio)}, ids equal` : "the ids DIFFER, so there is no ratio"}.`,
           "",
         ]
       : []),
@@ -99,7 +99,7 @@ export function htmlReport(result: BenchResult): string {
           ),
         ]
       : []),
-    ...(result.against
+    ...(result.against?.ids_equal
       ? [
           intervalChart("Ours over theirs", [
             {

@@ -1,4 +1,5 @@
 import { createHash } from "node:crypto";
+import { constants } from "node:fs";
 import { open } from "node:fs/promises";
 import { join } from "node:path";
 import { StageError } from "@k3/stage";
@@ -119,13 +120,16 @@ export async function readConfig(dir: string): Promise<{ config: K3Config; sha25
 export async function readSmallFile(path: string, most: number): Promise<Buffer | undefined> {
   let handle: Awaited<ReturnType<typeof open>>;
   try {
-    handle = await open(path, "r");
+    // Not waiting: a pipe in the place of the file is refused below.
+    handle = await open(path, constants.O_RDONLY | constants.O_NONBLOCK);
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code === "ENOENT") return undefined;
     throw error;
   }
   try {
-    const { size } = await handle.stat();
+    const stat = await handle.stat();
+    if (!stat.isFile()) throw new StageError("E_DATA", `${path}: not a regular file`);
+    const { size } = stat;
     if (size > most)
       throw new StageError("E_CONFIG", `${path}: ${size} bytes, more than such a file can have`);
     return await handle.readFile();

@@ -27,7 +27,8 @@ export interface Io extends Streams {
 export async function main(argv: readonly string[], io: Io = process): Promise<number> {
   const given = argv.slice(0, argv.includes("--") ? argv.indexOf("--") : argv.length);
   const debug = given.includes("--debug");
-  const output = given.includes("--json") ? jsonOutput(io) : humanOutput(io, given.includes("--quiet"));
+  const quiet = given.includes("--quiet");
+  const output = given.includes("--json") ? jsonOutput(io, quiet) : humanOutput(io, quiet);
   const abort = new AbortController();
   const stop = () => {
     if (abort.signal.aborted) process.exit(EXIT.interrupted);
@@ -40,6 +41,7 @@ export async function main(argv: readonly string[], io: Io = process): Promise<n
   const signals = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
   for (const signal of signals) process.on(signal, stop);
   let exit: number = EXIT.ok;
+  const lost = watchForLoss(io.stdout, abort);
   try {
     await parse(
       argv,
@@ -54,8 +56,31 @@ export async function main(argv: readonly string[], io: Io = process): Promise<n
   } finally {
     for (const signal of signals) process.off(signal, stop);
     output.close();
+    await drained(io.stdout);
+    await drained(io.stderr);
   }
-  return exit;
+  return lost() ?? exit;
+}
+
+/**
+ * Stops the command when nobody reads its results any more (`| head`) or they cannot be written (a full disk), and gives the
+ * exit code for that: a reader that has seen enough is no fault.
+ */
+function watchForLoss(stdout: Io["stdout"], abort: AbortController): () => number | undefined {
+  let code: number | undefined;
+  stdout.on("error", (error: NodeJS.ErrnoException) => {
+    code = error.code === "EPIPE" ? EXIT.ok : toStageError(error).exit;
+    abort.abort(new StageError("E_INTERRUPTED", `the output cannot be written: ${error.message}`));
+  });
+  return () => code;
+}
+
+/** Resolves when everything written so far has left this process: exiting earlier would cut a long result off. */
+function drained(stream: NodeJS.WritableStream): Promise<void> {
+  return new Promise((done) => {
+    stream.once("error", () => done());
+    stream.write("", () => done());
+  });
 }
 
 async function parse(argv: readonly string[], context: Context, io: Io): Promise<void> {
@@ -102,10 +127,24 @@ async function parse(argv: readonly string[], context: Context, io: Io): Promise
     });
   for (const command of commands) parser.command(command(context) as CommandModule);
   let printed = "";
-  await parser.parseAsync(argv as string[], {}, (_error, _argv, help) => {
+  await parser.parseAsync(withoutDashes(argv), {}, (_error, _argv, help) => {
     printed = help;
   });
   if (printed) io.stdout.write(`${printed}\n`);
+}
+
+/**
+ * The arguments without a `--` before plain ones: yargs would not count what follows it as positional. What follows and
+ * looks like a flag is refused, since it would become one.
+ */
+function withoutDashes(argv: readonly string[]): string[] {
+  const at = argv.indexOf("--");
+  if (at < 0) return [...argv];
+  const rest = argv.slice(at + 1);
+  const flag = rest.find((argument) => argument.startsWith("-"));
+  if (flag !== undefined)
+    throw usageError(`${flag} after -- is not a flag and no command takes it; a path like that is ./${flag}`);
+  return [...argv.slice(0, at), ...rest];
 }
 
 /** What yargs complains of; also what an option's parser threw, of which yargs passes on the text as a YError. */

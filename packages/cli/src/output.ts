@@ -2,6 +2,7 @@ import {
   EXIT,
   formatBytes,
   formatSeconds,
+  type LogEvent,
   type OnEvent,
   type ProgressEvent,
   type StageError,
@@ -22,7 +23,7 @@ export interface Output {
   /** A piece of the answer itself (generated text), as it comes. Nothing in JSON. */
   text(piece: string): void;
   /** A line of JSON beside events and result (chat: each turn). Nothing for people. */
-  record(value: { type: string }): void;
+  record(value: LogEvent & Record<string, unknown>): void;
   /** The final result: its JSON, or the lines that a person reads instead. */
   result(command: string, result: object, lines: readonly string[]): void;
   /** A remark for people on standard error. */
@@ -32,11 +33,13 @@ export interface Output {
 }
 
 /** One JSON object a line on standard output, and nothing else there. */
-export function jsonOutput({ stdout, stderr }: Streams): Output {
+export function jsonOutput({ stdout, stderr }: Streams, quiet: boolean): Output {
   const write = (value: object) => stdout.write(`${JSON.stringify(value)}\n`);
   return {
     json: true,
-    onEvent: write,
+    onEvent: (event) => {
+      if (!quiet || (event.type === "log" && event.level !== "info")) write(event);
+    },
     text: () => undefined,
     record: write,
     result: (command, result) => write({ type: "result", command, ...result }),

@@ -10,7 +10,7 @@ import { BIN, k3 } from "./harness.ts";
 const work = workplace();
 const chat = (argv: readonly string[], stdin = "") => k3(["chat", work.model, ...SMALL, ...argv], stdin);
 const turnsOf = (outcome: { json: () => Record<string, unknown>[] }) =>
-  outcome.json().filter(({ type }) => type === "turn");
+  outcome.json().flatMap(({ turn }) => (turn === undefined ? [] : [turn as Record<string, unknown>]));
 
 test("each line of a pipe is said, each answer is printed, thinking is not", async () => {
   const before = await readdir(work.dir);
@@ -173,7 +173,7 @@ test("SIGTERM ends it with 130, and the same command goes on", async () => {
   let out = "";
   child.stdout.on("data", (data: Buffer) => {
     out += data;
-    if (out.includes('"type":"turn"')) child.kill("SIGTERM");
+    if (out.includes('"turn":{')) child.kill("SIGTERM");
   });
   expect(await new Promise((resolve) => child.once("close", resolve))).toBe(130);
   expect(JSON.parse(out.trimEnd().split("\n").at(-1)!)).toMatchObject({ type: "result", command: "chat" });

@@ -21,5 +21,19 @@ export function traceDocument(records: readonly PassRecord[], model: Model): str
   });
   const about =
     "Experts chosen: layer -> consecutive token positions -> expert ids (descending biased score).";
-  return `${JSON.stringify({ about, config_sha256: model.configSha256, layers: chosen })}\n`;
+  const expert_bytes = expertBytes(records);
+  const document = {
+    about,
+    config_sha256: model.configSha256,
+    ...(expert_bytes ? { expert_bytes } : {}),
+    layers: chosen,
+  };
+  return `${JSON.stringify(document)}\n`;
+}
+
+/** All routed experts are of one size: what was read over how many were; undefined when all were in memory. */
+function expertBytes(records: readonly PassRecord[]): number | undefined {
+  const reads = records.reduce((sum, { stats }) => sum + stats.experts.read, 0);
+  const bytes = records.reduce((sum, { stats }) => sum + stats.read.expert_bytes, 0);
+  return reads > 0 ? bytes / reads : undefined;
 }

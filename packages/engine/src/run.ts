@@ -1,12 +1,11 @@
-import { existsSync } from "node:fs";
 import { readFile } from "node:fs/promises";
 import { endIdsOf, readConfig } from "@k3/checkpoint";
-import { StageError, type StageOptions, writeFileAtomically } from "@k3/stage";
+import { StageError, type StageOptions, throwIfAborted, writeFileAtomically } from "@k3/stage";
 import { residentBytes } from "./memory.ts";
 import { Model, type PassStats } from "./model.ts";
+import { mustRunAll, type Resumption, RunState, resume } from "./run-state.ts";
 import { traceDocument } from "./run-trace.ts";
 import type { PassRecord, Session } from "./session.ts";
-import { readStateHeader } from "./state-file.ts";
 import {
   createSampler,
   createStopMatcher,
@@ -39,7 +38,10 @@ export interface RunOptions extends StageOptions {
   ignoreEos?: boolean | undefined;
   /** Report the K likeliest tokens of every step. */
   logprobs?: number | undefined;
-  /** Continue from this state file when it exists, and save the state to it at the end. */
+  /**
+   * A state file: read first when it exists, saved on the way and at the end, also when the run is interrupted (after
+   * the pass under way). See `resume` for what a prompt means then: the same command goes on where it stopped.
+   */
   state?: string | undefined;
   /** Write the logits of the last prompt position: little-endian float32, one per vocabulary entry. */
   dumpLogits?: string | undefined;
@@ -84,24 +86,40 @@ export async function run(options: RunOptions): Promise<RunResult> {
     throw new StageError("E_USAGE", `generate is ${generate}; it must be a whole number from 0`);
   }
   const sampler = createSampler(options.sampling);
-  const resumed =
-    options.state !== undefined && existsSync(options.state) ? await readStateHeader(options.state) : null;
+  const state = options.state === undefined ? undefined : new RunState(options.state, { signal, onEvent });
+  const stateIds = (await state?.ids()) ?? null;
   const { config } = await readConfig(modelDir);
-  const { ids, tokenizer } = await promptIds(options, config.vocabSize, resumed !== null);
+  const { ids, tokenizer } = await promptIds(options, config.vocabSize, stateIds !== null);
+  const resumption = resume(stateIds, ids);
+  mustRunAll(resumption, [
+    { name: "dumpLogits", given: options.dumpLogits !== undefined },
+    { name: "logprobs", given: (options.logprobs ?? 0) > 0 },
+    { name: "traceExperts", given: options.traceExperts !== undefined },
+  ]);
   const endIds = options.ignoreEos ? [] : await endIdsOf(modelDir);
   const output = new TextOutput(tokenizer, options, new Set(endIds));
 
-  const contextTokens = Math.max(1, (resumed?.ids.length ?? 0) + ids.length + generate);
+  const contextTokens = Math.max(1, (stateIds?.length ?? 0) + resumption.feed.length + generate);
   const { trunkDir, memory, threads, layers, chunk, isa } = options;
   const model = await Model.open({
     ...{ modelDir, trunkDir, memory, threads, layers, chunk, isa, contextTokens, signal, onEvent },
   });
   try {
     const session = model.session();
-    if (resumed) await session.load(options.state!);
+    await state?.load(session, resumption);
     const records: PassRecord[] = [];
-    const made = await produce({ session, ids, generate, sampler, output, endIds, options, records });
-    if (options.state !== undefined && made.whole) await session.save(options.state);
+    const made = await produce({
+      session,
+      resumption,
+      state,
+      generate,
+      sampler,
+      output,
+      endIds,
+      options,
+      records,
+    });
+    if (!session.broken && records.length > 0) await state?.save(session);
     if (options.traceExperts !== undefined) {
       await writeFileAtomically(options.traceExperts, traceDocument(records, model));
     }
@@ -130,7 +148,8 @@ export async function run(options: RunOptions): Promise<RunResult> {
 
 interface Production {
   session: Session;
-  ids: readonly number[];
+  resumption: Resumption;
+  state: RunState | undefined;
   generate: number;
   sampler: Sampler;
   output: TextOutput;
@@ -143,37 +162,52 @@ interface Produced {
   generated: number[];
   reason: RunResult["stop_reason"];
   logprobs: RunResult["logprobs"];
-  /** The state is good to be saved. */
-  whole: boolean;
 }
 
 async function produce(production: Production): Promise<Produced> {
-  const { session, ids, generate, sampler, output, endIds, options, records } = production;
-  const { signal, onEvent } = options;
+  const { session, resumption, state, generate, sampler, output, endIds, options, records } = production;
+  const { onEvent } = options;
   const trace = options.traceExperts !== undefined;
-  const onPass = (record: PassRecord) => void records.push(record);
+  const boundary = state?.betweenPasses();
+  const signal = boundary?.signal ?? options.signal;
+  const onPass = (record: PassRecord) => {
+    records.push(record);
+    boundary?.passed();
+  };
   const generated: number[] = [];
   const logprobs: NonNullable<RunResult["logprobs"]> = [];
   const top = options.logprobs ?? 0;
-  const produced = (reason: RunResult["stop_reason"], whole = true): Produced => ({
-    ...{ generated, reason, whole },
+  const produced = (reason: RunResult["stop_reason"]): Produced => ({
+    ...{ generated, reason },
     logprobs: top > 0 ? logprobs : undefined,
   });
+  throwIfAborted(options.signal);
+  for (const id of resumption.done.slice(0, generate)) {
+    generated.push(id);
+    if (output.push(id)) return produced("stop");
+    if (endIds.includes(id)) return produced("end");
+  }
+  sampler.skip(generated.length);
+  if (resumption.done.length >= generate && resumption.done.length > 0) return produced("length");
   try {
-    if (ids.length > 0 || !session.logits) await session.prefill(ids, { signal, onEvent, onPass, trace });
+    if (resumption.feed.length > 0 || (generated.length === 0 && !session.logits)) {
+      await session.prefill(resumption.feed, { signal, onEvent, onPass, trace });
+    }
     if (options.dumpLogits !== undefined) await dumpLogits(options.dumpLogits, session.logits!);
-    const steps = session.generate({ maxTokens: generate, sampler, endIds, signal, onEvent, onPass, trace });
+    const maxTokens = generate - generated.length;
+    const steps = session.generate({ maxTokens, sampler, endIds, signal, onEvent, onPass, trace });
     for await (const { id, logprob, end } of steps) {
       generated.push(id);
       // The logits that it was chosen from: the session keeps them until the next pass.
       if (top > 0) logprobs.push({ id, logprob, top: topLogprobs(session.lastLogits!, top) });
       if (output.push(id)) return produced("stop");
       if (end !== null) return produced(end);
+      await state?.saveWhenDue(session);
     }
     return produced("length");
   } catch (error) {
-    if (error instanceof StageError && error.code === "E_INTERRUPTED" && signal?.aborted)
-      return produced("interrupted", false);
+    if (error instanceof StageError && error.code === "E_INTERRUPTED" && options.signal?.aborted)
+      return produced("interrupted");
     throw error;
   }
 }

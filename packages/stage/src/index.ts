@@ -45,4 +45,5 @@ export {
   sameIdentity,
   writeReceipt,
 } from "./receipt.ts";
+export { readRegularFile } from "./regular-file.ts";
 export { availableBytes, requireSpace } from "./space.ts";

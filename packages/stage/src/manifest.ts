@@ -1,8 +1,8 @@
-import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { z } from "zod";
 import { writeFileAtomically } from "./atomic.ts";
 import { StageError } from "./errors.ts";
+import { readRegularFile } from "./regular-file.ts";
 
 /** Where k3 keeps its own files inside a model directory. */
 export const STATE_DIRECTORY = ".cache/k3";
@@ -82,7 +82,7 @@ export function parseChecked<T>(schema: z.ZodType<T>, text: string, where: strin
 /** The text of a file, or undefined when it does not exist. */
 export async function readOptional(path: string): Promise<string | undefined> {
   try {
-    return await readFile(path, "utf8");
+    return (await readRegularFile(path)).toString("utf8");
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code === "ENOENT") return undefined;
     throw error;

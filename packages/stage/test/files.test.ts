@@ -1,4 +1,4 @@
-import { spawn } from "node:child_process";
+import { execFileSync, spawn } from "node:child_process";
 import { mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -6,6 +6,7 @@ import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import {
   lockFile,
   parseSnapshot,
+  readRegularFile,
   readSnapshot,
   requireSpace,
   StageError,
@@ -124,5 +125,17 @@ describe("errors", () => {
       exit: 5,
       details: { needed: 2 ** 60, available: expect.any(Number) },
     });
+  });
+});
+
+describe("readRegularFile", () => {
+  it("refuses a pipe at once instead of waiting for a writer", async () => {
+    const pipe = join(dir, "pipe");
+    execFileSync("mkfifo", [pipe]);
+    await expect(readRegularFile(pipe)).rejects.toMatchObject({
+      code: "E_DATA",
+      message: `${pipe}: not a regular file`,
+    });
+    await expect(readRegularFile(dir)).rejects.toMatchObject({ code: "E_DATA" });
   });
 });

@@ -24,7 +24,7 @@ export async function talkThroughPipe(conversation: Conversation, context: Conte
     for (const call of turn.tool_calls) output.text(`${callLine(call)}\n`);
     const report = reportOf(turn);
     reports.push(report);
-    output.record({ type: "turn", ...report });
+    output.record({ type: "log", level: "info", stage: "chat", message: report.content, turn: report });
     output.note(summaryOf(turn));
     if (turn.finish_reason === "interrupted") setExit(EXIT.interrupted);
     if (turn.finish_reason === "length") output.note("the answer was cut off at --generate tokens");

@@ -30,10 +30,10 @@ const cacheSimCommand = command({
         describe: "a file of k3 run --trace-experts",
       })
       .option("size", sizes("size", "a cache size; several may be given"))
-      .option("expert-bytes", {
-        ...whole("expert-bytes", "bytes of one expert", { min: 1 }),
-        default: "17547264",
-      }),
+      .option(
+        "expert-bytes",
+        whole("expert-bytes", "bytes of one expert, where the trace does not say", { min: 1 }),
+      ),
   run: async (args, { output }) => {
     const result = await cacheSim(args.trace, { sizes: args.size, expertBytes: args.expertBytes });
     output.result("bench cache-sim", result, result.lines);

@@ -29,6 +29,8 @@ export interface Sampler {
    * penalty. Throws E_DATA for logits without a finite greatest value, E_USAGE for ids of the history outside of them.
    */
   next(logits: Float32Array, history: readonly number[]): TokenLogprob;
+  /** Goes on as if `tokens` tokens had been drawn: an earlier start with the same seed drew them. */
+  skip(tokens: number): void;
   /** The state of the generator, 16 hexadecimal digits; it changes with every draw (never at temperature 0). */
   saveState(): string;
   /** Goes on from a saved state. Throws E_USAGE when it is none. */
@@ -58,6 +60,9 @@ export function createSampler(options: SamplerOptions = {}): Sampler {
           ? best
           : draw(adjusted, adjusted[best]!, { temperature, topP, minP }, generator.uniform());
       return { id, logprob: logits[id]! - logSumExp(logits) };
+    },
+    skip(tokens) {
+      if (temperature > 0) for (let i = 0; i < tokens; i++) generator.uniform();
     },
     saveState: () => generator.save(),
     restoreState: (state) => generator.restore(state),

@@ -1,7 +1,7 @@
 import { createHash } from "node:crypto";
-import { readFile, stat } from "node:fs/promises";
+import { stat } from "node:fs/promises";
 import { join } from "node:path";
-import { StageError, toStageError } from "@k3/stage";
+import { readRegularFile, StageError, toStageError } from "@k3/stage";
 import type { RankTable } from "./rank-table.ts";
 import { SPECIAL_TOKENS } from "./special-tokens.ts";
 import { parseTiktokenModel } from "./tiktoken-model.ts";
@@ -135,7 +135,7 @@ async function readBounded(path: string, limit: number): Promise<Buffer> {
         details: { size, limit },
       });
     }
-    return await readFile(path);
+    return await readRegularFile(path);
   } catch (error) {
     throw toStageError(error);
   }

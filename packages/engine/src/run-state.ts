@@ -1,0 +1,116 @@
+import { existsSync } from "node:fs";
+import { StageError, type StageOptions } from "@k3/stage";
+import type { Session } from "./session.ts";
+import { readStateHeader } from "./state-file.ts";
+
+/** How a run goes on from a saved state. */
+export interface Resumption {
+  /** "fresh": there is no state, or it cannot serve. "answer": the state already holds the prompt and what was generated
+   * after it. "prefix": the state is the beginning of the prompt. "append": the prompt follows what the state holds. */
+  kind: "fresh" | "answer" | "prefix" | "append";
+  /** Ids of the prompt that still have to be given to the session. */
+  feed: readonly number[];
+  /** Ids that were generated after this very prompt by an earlier start. */
+  done: readonly number[];
+}
+
+/**
+ * What to do with a prompt, given the ids that a state holds. A state that begins with the whole prompt is an earlier
+ * start of the same command: what it generated counts. A prompt that begins with all of the state continues it. Any
+ * other prompt is taken as what comes next, after the state.
+ */
+export function resume(stateIds: readonly number[] | null, prompt: readonly number[]): Resumption {
+  if (stateIds === null) return { kind: "fresh", feed: prompt, done: [] };
+  if (prompt.length === 0) return { kind: "append", feed: [], done: [] };
+  if (startsWith(stateIds, prompt)) return { kind: "answer", feed: [], done: stateIds.slice(prompt.length) };
+  if (startsWith(prompt, stateIds)) return { kind: "prefix", feed: prompt.slice(stateIds.length), done: [] };
+  return { kind: "append", feed: prompt, done: [] };
+}
+
+function startsWith(whole: readonly number[], beginning: readonly number[]): boolean {
+  return beginning.length <= whole.length && beginning.every((id, i) => whole[i] === id);
+}
+
+/** Least seconds between two saves of one run, and most of a run's time that saving may take. */
+const SAVE_EVERY_SECONDS = 10;
+const SAVE_SHARE = 0.05;
+
+/** The state file of a run: read before, saved on the way and at the end. */
+export class RunState {
+  readonly #path: string;
+  readonly #options: StageOptions;
+  #savedAt = performance.now();
+  #saveSeconds = 0;
+
+  constructor(path: string, options: StageOptions) {
+    this.#path = path;
+    this.#options = options;
+  }
+
+  /** The ids that the file holds, or null when there is none. Throws E_DATA for a file that is no state. */
+  async ids(): Promise<readonly number[] | null> {
+    return existsSync(this.#path) ? (await readStateHeader(this.#path)).ids : null;
+  }
+
+  /** Loads it into an empty session and says what that means for the prompt. */
+  async load(session: Session, { kind, feed, done }: Resumption): Promise<void> {
+    if (kind === "fresh") return;
+    await session.load(this.#path);
+    const held = session.ids.length;
+    const message = {
+      answer: `the state holds this prompt and ${done.length} tokens after it: going on from there`,
+      prefix: `the state holds the first ${held} tokens of the prompt: ${feed.length} are left to read`,
+      append: `the prompt follows the ${held} tokens that the state holds`,
+    }[kind];
+    this.#options.onEvent?.({ type: "log", level: "info", stage: "run", message });
+  }
+
+  /** Saves when the last save is long enough ago that saving stays a small part of the run. */
+  async saveWhenDue(session: Session): Promise<void> {
+    const due = Math.max(SAVE_EVERY_SECONDS, this.#saveSeconds / SAVE_SHARE);
+    if ((performance.now() - this.#savedAt) / 1000 >= due) await this.save(session);
+  }
+
+  async save(session: Session): Promise<void> {
+    const started = performance.now();
+    await session.save(this.#path);
+    this.#savedAt = performance.now();
+    this.#saveSeconds = (this.#savedAt - started) / 1000;
+  }
+
+  /**
+   * A signal that is aborted between passes only: a pass that is stopped inside takes its state with it. `passed` is to be
+   * called after every pass.
+   */
+  betweenPasses(): { signal: AbortSignal; passed: () => void } {
+    const { signal, onEvent } = this.#options;
+    const boundary = new AbortController();
+    signal?.addEventListener(
+      "abort",
+      () =>
+        onEvent?.({
+          type: "log",
+          level: "info",
+          stage: "run",
+          message:
+            "finishing the pass under way, so that the state can be saved; interrupt again to stop at once",
+        }),
+      { once: true },
+    );
+    return {
+      signal: boundary.signal,
+      passed: () => {
+        if (signal?.aborted) boundary.abort(signal.reason);
+      },
+    };
+  }
+}
+
+/** Refuses what an earlier start cannot give again: the logits and experts of passes that are not run now. */
+export function mustRunAll(resumption: Resumption, asked: { name: string; given: boolean }[]): void {
+  const name = asked.find(({ given }) => given)?.name;
+  if (name === undefined || resumption.kind !== "answer" || resumption.done.length === 0) return;
+  throw new StageError("E_USAGE", `${name} needs passes that the state file says are done already`, {
+    hint: "give another --state, or none",
+  });
+}
