@@ -10,27 +10,30 @@ export interface SystemFiles {
 export interface AvailableMemory {
   /** What this process may use in all, itself included, with the margin taken off. */
   bytes: number;
+  /** The same without a margin: what cannot be exceeded. */
+  most: number;
   /** What set it. */
   limit: "system" | "cgroup-v1" | "cgroup-v2";
 }
 
-/** Left to others: the kernel, page tables, other processes that grow. */
+/** Left to others: the kernel, page tables, other processes that grow. Of little memory never more than a tenth. */
 const MARGIN_SHARE = 0.05;
 const MARGIN_LEAST = 256e6;
+const MARGIN_MOST_SHARE = 0.1;
 
 /**
  * What `--memory auto` takes: the smaller of the system's available memory and what the control groups of this process
- * leave, with what it already uses added and a margin of 5 % (256 MB at least) taken off.
+ * leave, with what it already uses added and a margin of 5 % (256 MB at least, but at most a tenth) taken off.
  */
 export function availableMemory({ root = "/" }: SystemFiles = {}): AvailableMemory {
   const used = process.memoryUsage.rss();
   const system = memAvailable(root) ?? freemem();
-  let best: AvailableMemory = { bytes: system + used, limit: "system" };
+  let best: Omit<AvailableMemory, "bytes"> = { most: system + used, limit: "system" };
   for (const group of cgroupRoom(root)) {
-    if (group.room + used < best.bytes) best = { bytes: group.room + used, limit: group.limit };
+    if (group.room + used < best.most) best = { most: group.room + used, limit: group.limit };
   }
-  const margin = Math.max(MARGIN_LEAST, best.bytes * MARGIN_SHARE);
-  return { ...best, bytes: Math.max(0, Math.floor(best.bytes - margin)) };
+  const margin = Math.max(best.most * MARGIN_SHARE, Math.min(MARGIN_LEAST, best.most * MARGIN_MOST_SHARE));
+  return { ...best, bytes: Math.max(0, Math.floor(best.most - margin)) };
 }
 
 /** Bytes resident now, and at the peak of the process's life so far. */

@@ -1,6 +1,6 @@
 import { availableParallelism } from "node:os";
 import { type K3Config, openCheckpoint } from "@k3/checkpoint";
-import { Meter, StageError, type StageOptions, throwIfAborted, toStageError } from "@k3/stage";
+import { formatBytes, Meter, StageError, type StageOptions, throwIfAborted, toStageError } from "@k3/stage";
 import { openTrunk } from "@k3/trunk";
 import { loadNative } from "./loader.ts";
 import { availableMemory, residentBytes } from "./memory.ts";
@@ -143,6 +143,7 @@ export class Model {
       expertsPerToken: config.expertsPerToken,
       expertBytes: tables.experts.partBytes.reduce((sum, bytes) => sum + bytes, 0),
     });
+    requireRoom(plan);
     fromNative(() =>
       engine.open({
         threads,
@@ -303,6 +304,18 @@ function requireIsa(addon: NativeAddon, name: string): string {
   throw new StageError("E_USAGE", `instruction set not available: ${name}`, {
     hint: "scalar always is; without K3_ISA the best is chosen",
   });
+}
+
+/** A budget that the machine or a control group cannot give would end in the kernel killing the process. */
+function requireRoom({ plannedBytes }: MemoryPlan): void {
+  const { most, limit } = availableMemory();
+  if (plannedBytes <= most) return;
+  const whose = limit === "system" ? "this machine has" : "the control group of this process leaves";
+  throw new StageError(
+    "E_MEMORY",
+    `the budget comes to ${formatBytes(plannedBytes)} (${plannedBytes} bytes); ${whose} ${formatBytes(most)} (${most} bytes)`,
+    { hint: "give a smaller --memory, or auto", details: { needed: plannedBytes, given: most } },
+  );
 }
 
 function requireBudget(memory: number | "auto"): number {
