@@ -99,7 +99,7 @@ export class VerifyRun {
       this.checked = shards;
       this.bytes = bytes;
     }
-    const partial = this.#isPartial();
+    const partial = !this.complete;
     if (partial)
       this.#log(
         "info",
@@ -174,13 +174,13 @@ export class VerifyRun {
     );
   }
 
-  /** Whether the directory was asked to hold only some of the repository's weight files. */
-  #isPartial(): boolean {
-    if (!this.#expected) return false;
+  /** Whether the directory was asked to hold all of the repository's weight files. */
+  get complete(): boolean {
+    if (!this.#expected) return true;
     const { files, selected } = this.#expected;
     const weights = (list: readonly SnapshotFile[]) =>
       list.filter(({ path }) => path.endsWith(".safetensors")).length;
-    return weights(selected) < weights(files);
+    return weights(selected) === weights(files);
   }
 
   #fault(fault: VerifyFault): void {

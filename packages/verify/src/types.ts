@@ -50,7 +50,10 @@ export interface VerifyFault {
 }
 
 export interface VerifyResult {
+  /** No fault in what was asked for. */
   ok: boolean;
+  /** Whether all weight files of the repository were asked for: a partial download can be ok and not complete. */
+  complete: boolean;
   level: VerifyLevel;
   repo: string | null;
   revision: string | null;

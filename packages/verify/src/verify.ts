@@ -59,6 +59,7 @@ async function verifyDirectory(options: VerifyOptions): Promise<VerifyResult> {
   const ok = faults.length === 0;
   return {
     ok,
+    complete: run.complete,
     level,
     repo: expected?.repo ?? null,
     revision: expected?.revision ?? null,

@@ -52,6 +52,8 @@ export const verifyCommand = command({
       `${result.ok ? "ok" : counted(result.faults.length, "fault")}: ${result.checked} files, ${formatBytes(result.bytes)}, ` +
         `level ${result.level}${result.from_journal ? `, ${result.from_journal} unchanged since they were read` : ""}, ${formatSeconds(result.seconds)}`,
     );
+    if (!result.complete)
+      lines.push("not complete: this directory was asked to hold only some of the weight files");
     if (!result.ok) context.setExit(EXIT.data);
     const sung = args.canary && result.ok ? await sing(args.dir, context) : {};
     output.result("verify", { ...result, ...sung.result }, [...lines, ...(sung.lines ?? [])]);
