@@ -102,6 +102,25 @@ describe("fetch, verify and repair, as a user chains them", { timeout: 120_000 }
     expect((await readFile(path)).equals(await readFile(join(dir, "source", SHARD)))).toBe(true);
   });
 
+  it("calls a part of the repository ok but not complete", async () => {
+    const part = join(dir, "part");
+    const fetched = await k3([
+      "fetch",
+      hub.repo,
+      "--dir",
+      part,
+      "--endpoint",
+      hub.endpoint,
+      "--include",
+      "*.json",
+      "--json",
+    ]);
+    expect(fetched.result()).toMatchObject({ verified: true });
+    expect((await k3(["verify", part, "--json"])).result()).toMatchObject({ ok: true, complete: false });
+    expect((await k3(["verify", part])).stdout).toContain("not complete");
+    expect((await k3(["verify", model, "--json"])).result()).toMatchObject({ ok: true, complete: true });
+  });
+
   it("says with exit code 6 that the Hub has no such repository, in well under a second of retries", async () => {
     const { code, result } = await k3([
       "fetch",
