@@ -33,7 +33,7 @@ export const CODEC_RATIO = { bf16: 0.67, none: 1 } as const;
  * Weight bytes that one core multiplies per second while they stream (docs/performance.md, twin), and tokens of a
  * prompt for which a weight costs no more than for one.
  */
-export const COMPUTE = { bytesPerSecondPerCore: 9e9, freeTokens: 2 } as const;
+export const COMPUTE = { bytesPerSecondPerCore: 18e9, freeTokens: 2 } as const;
 
 /** Hashing and packing rates per core, bytes per second (docs/performance.md). */
 export const HASH_BYTES_PER_SECOND = 1.4e9;

@@ -189,7 +189,7 @@ function overall(meter: Meter, before: number, tokens: number, { onEvent }: Stag
 }
 
 /** The first place where `ids` is not the beginning of `whole`, or null when it is. */
-export function firstDifference(ids: readonly number[], whole: readonly number[]): number | null {
+function firstDifference(ids: readonly number[], whole: readonly number[]): number | null {
   const at = ids.findIndex((id, i) => id !== whole[i]);
   return at < 0 ? null : at;
 }

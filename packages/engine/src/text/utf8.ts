@@ -2,7 +2,7 @@
  * Length in bytes (1 to 4) of the well-formed UTF-8 character at `at`, or 0 when there is none before `end`.
  * Well-formed means table 3-7 of the Unicode standard: no overlong forms, no surrogates, nothing above U+10FFFF.
  */
-export function characterLength(bytes: Uint8Array, at: number, end: number): number {
+function characterLength(bytes: Uint8Array, at: number, end: number): number {
   const lead = bytes[at]!;
   if (lead < 0x80) return 1;
   const length = expectedLength(lead);
