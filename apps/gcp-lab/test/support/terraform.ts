@@ -14,7 +14,6 @@ export const has = (command: string, ...args: string[]): boolean => spawnSync(co
 /** Why the tests that need Terraform cannot run here; undefined where they can. */
 export const noTerraform = has("terraform", "version") ? undefined : "terraform is not installed";
 
-// biome-ignore lint/suspicious/noExplicitAny: parsed HCL has the shape of the text
 export type Hcl = any;
 
 /** All *.tf files of a folder as one parsed configuration: blocks of one kind and name collected in lists. */
