@@ -1,5 +1,6 @@
 import { existsSync } from "node:fs";
-import { StageError, type StageOptions } from "@k3/stage";
+import { formatBytes, StageError, type StageOptions } from "@k3/stage";
+import type { MemoryPlan } from "./plan.ts";
 import type { Session } from "./session.ts";
 import { readStateHeader } from "./state-file.ts";
 
@@ -52,8 +53,10 @@ export class RunState {
     return existsSync(this.#path) ? (await readStateHeader(this.#path)).ids : null;
   }
 
-  /** Loads it into an empty session and says what that means for the prompt. */
-  async load(session: Session, { kind, feed, done }: Resumption): Promise<void> {
+  /** Says what it will take on disk, loads it into an empty session, and says what that means for the prompt. */
+  async load(session: Session, plan: MemoryPlan, { kind, feed, done }: Resumption): Promise<void> {
+    const most = formatBytes(plan.parts.state + plan.parts.latentCache);
+    this.#log(`the state file takes ${most} at most, and as much again while it is replaced`);
     if (kind === "fresh") return;
     await session.load(this.#path);
     const held = session.ids.length;
@@ -62,6 +65,10 @@ export class RunState {
       prefix: `the state holds the first ${held} tokens of the prompt: ${feed.length} are left to read`,
       append: `the prompt follows the ${held} tokens that the state holds`,
     }[kind];
+    this.#log(message);
+  }
+
+  #log(message: string): void {
     this.#options.onEvent?.({ type: "log", level: "info", stage: "run", message });
   }
 
@@ -83,20 +90,11 @@ export class RunState {
    * called after every pass.
    */
   betweenPasses(): { signal: AbortSignal; passed: () => void } {
-    const { signal, onEvent } = this.#options;
+    const { signal } = this.#options;
     const boundary = new AbortController();
-    signal?.addEventListener(
-      "abort",
-      () =>
-        onEvent?.({
-          type: "log",
-          level: "info",
-          stage: "run",
-          message:
-            "finishing the pass under way, so that the state can be saved; interrupt again to stop at once",
-        }),
-      { once: true },
-    );
+    const told =
+      "finishing the pass under way, so that the state can be saved; interrupt again to stop at once";
+    signal?.addEventListener("abort", () => this.#log(told), { once: true });
     return {
       signal: boundary.signal,
       passed: () => {

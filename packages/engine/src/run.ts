@@ -106,7 +106,7 @@ export async function run(options: RunOptions): Promise<RunResult> {
   });
   try {
     const session = model.session();
-    await state?.load(session, resumption);
+    await state?.load(session, model.plan, resumption);
     const records: PassRecord[] = [];
     const made = await produce({
       session,
