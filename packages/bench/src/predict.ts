@@ -70,8 +70,11 @@ function computeSeconds(sizes: ByteArithmetic, { threads }: Setting, tokens: num
 
 /** Positions of context that a prediction leaves room for. */
 const CONTEXT_TOKENS = 4096;
-/** Node.js, the index and the working memory of a small pass; of the release it is about this (docs/performance.md). */
-const WORKING_BYTES = 600e6;
+/**
+ * The working memory of the smallest pass beside that; of the release it comes to what the engine's own plan of the
+ * full-size twin asks for, 940 MB in all.
+ */
+const WORKING_BYTES = 112e6;
 
 /**
  * About what a model needs at the least: its recurrent state, the latent cache of a 4k context, an expert on its way, and
