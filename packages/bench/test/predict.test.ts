@@ -96,11 +96,11 @@ describe("plan", () => {
 
   it("refuses a budget below the least, with both numbers", async () => {
     await expect(
-      plan({ source: RELEASED_PLAN_SOURCE, memory: 1e9, diskBytesPerSecond: 1e9 }),
+      plan({ source: RELEASED_PLAN_SOURCE, memory: 0.9e9, diskBytesPerSecond: 1e9 }),
     ).rejects.toMatchObject({
       code: "E_MEMORY",
       exit: 5,
-      details: { needed: expect.any(Number), available: 1e9 },
+      details: { needed: expect.any(Number), available: 0.9e9 },
     });
   });
 });
