@@ -17,7 +17,9 @@ export interface BenchMedian {
 }
 
 export interface BenchPoint {
+  /** The budget of the first run, and what was asked for: with "auto" every run may get a little more or less. */
   memory_bytes: number;
+  memory: number | "auto";
   threads: number;
   codec: string | null;
   prompt: string;

@@ -151,7 +151,7 @@ async function matrix(options: BenchOptions, configSha256: string): Promise<Poin
   });
 }
 
-function finish({ prompt, expected, runs }: Point): BenchPoint {
+function finish({ request, prompt, expected, runs }: Point): BenchPoint {
   const per = (of: (sample: number[]) => number): BenchMedian => {
     const value = (pick: (run: MeasuredRun) => number) => of(runs.map(pick));
     const first = (run: MeasuredRun) => run.first_decode ?? run.prefill;
@@ -166,6 +166,7 @@ function finish({ prompt, expected, runs }: Point): BenchPoint {
   const alike = runs.every((run) => run.generated_ids.join() === runs[0]!.generated_ids.join());
   return {
     memory_bytes: runs[0]!.memory_bytes,
+    memory: request.memory,
     threads: runs[0]!.threads,
     codec: runs[0]!.codec,
     prompt,

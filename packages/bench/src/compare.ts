@@ -61,7 +61,8 @@ export function sample(point: BenchPoint, phase: (typeof PHASES)[number]): numbe
 }
 
 function labelOf(point: BenchPoint): string {
-  return `${point.memory_bytes} bytes, ${point.threads} threads, codec ${point.codec ?? "none"}, ${JSON.stringify(point.prompt)}`;
+  const memory = point.memory === "auto" ? "automatic memory" : `${point.memory_bytes} bytes`;
+  return `${memory}, ${point.threads} threads, codec ${point.codec ?? "none"}, ${JSON.stringify(point.prompt)}`;
 }
 
 function whatDiffers(a: BenchResult, b: BenchResult): string[] {

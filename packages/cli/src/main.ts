@@ -50,7 +50,9 @@ export async function main(argv: readonly string[], io: Io = process): Promise<n
     );
   } catch (error) {
     const known =
-      error instanceof Error && error.name === "YError" ? usageError(error.message) : toStageError(error);
+      error instanceof Error && error.name === "YError"
+        ? usageError(error.message, argv)
+        : toStageError(error);
     output.error(known, debug);
     exit = known.exit;
   } finally {
@@ -121,9 +123,7 @@ async function parse(argv: readonly string[], context: Context, io: Io): Promise
     .version(version())
     .exitProcess(false)
     .fail((message, error) => {
-      throw (
-        error ?? new StageError("E_USAGE", message ?? "unusable arguments", { hint: "k3 COMMAND --help" })
-      );
+      throw error ?? usageError(message ?? "unusable arguments", argv);
     });
   for (const command of commands) parser.command(command(context) as CommandModule);
   let printed = "";
@@ -143,13 +143,17 @@ function withoutDashes(argv: readonly string[]): string[] {
   const rest = argv.slice(at + 1);
   const flag = rest.find((argument) => argument.startsWith("-"));
   if (flag !== undefined)
-    throw usageError(`${flag} after -- is not a flag and no command takes it; a path like that is ./${flag}`);
+    throw usageError(
+      `${flag} after -- is not a flag and no command takes it; a path like that is ./${flag}`,
+      argv,
+    );
   return [...argv.slice(0, at), ...rest];
 }
 
 /** What yargs complains of; also what an option's parser threw, of which yargs passes on the text as a YError. */
-function usageError(message: string): StageError {
-  return new StageError("E_USAGE", message, { hint: "k3 COMMAND --help" });
+function usageError(message: string, argv: readonly string[]): StageError {
+  const command = argv.find((argument) => /^[a-z]+$/.test(argument));
+  return new StageError("E_USAGE", message, { hint: command ? `k3 ${command} --help` : "k3 --help" });
 }
 
 function version(): string {

@@ -86,7 +86,14 @@ export function toStageError(error: unknown): StageError {
     return new StageError("E_DATA", `${path ?? error.message}: no such file or directory`, { cause: error });
   }
   if (code === "EACCES" || code === "EPERM" || code === "EROFS" || code === "EISDIR") {
-    return new StageError("E_USAGE", `${path ?? ""}: ${error.message}`, { cause: error });
+    return new StageError("E_USAGE", path ? `${path}: ${error.message}` : error.message, { cause: error });
+  }
+  if (code === "EEXIST") {
+    return new StageError(
+      "E_USAGE",
+      `${path ?? error.message}: there is a file in the place of a directory`,
+      { cause: error },
+    );
   }
   return new StageError("E_DEFECT", error.message, { cause: error });
 }
