@@ -2,6 +2,7 @@ import { stat } from "node:fs/promises";
 import { localPath } from "@k3/hub";
 import {
   CHUNK_BYTES,
+  expectedHash,
   type FileIdentity,
   fileIdentity,
   hashJournalPath,
@@ -14,7 +15,7 @@ import {
 } from "@k3/stage";
 import { hashWhole } from "./hasher.ts";
 import { writeHfMetadata } from "./hf-layout.ts";
-import { expectedHash } from "./paths.ts";
+
 import { type PublishContext, recordHash } from "./publish.ts";
 import type { Run } from "./run.ts";
 

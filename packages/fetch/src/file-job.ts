@@ -1,6 +1,7 @@
 import type { SnapshotFile } from "@k3/stage";
+import { expectedHash } from "@k3/stage";
 import { Frontier } from "./frontier.ts";
-import { expectedHash, partsDirectory } from "./paths.ts";
+import { partsDirectory } from "./paths.ts";
 import type { PublishContext } from "./publish.ts";
 import { publish, quarantine } from "./publish.ts";
 import type { Run } from "./run.ts";

@@ -1,6 +1,6 @@
-import { StageError } from "@k3/stage";
+import { expectedHash, StageError } from "@k3/stage";
 import type { FileHash, Hasher } from "./hasher.ts";
-import { expectedHash } from "./paths.ts";
+
 import { type PartFile, SEGMENT } from "./segments.ts";
 
 const MAX_MISMATCHES = 3;

@@ -2,7 +2,7 @@ import { existsSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { Worker } from "node:worker_threads";
 import type { SnapshotFile } from "@k3/stage";
-import { expectedHash } from "./paths.ts";
+import { expectedHash } from "@k3/stage";
 
 type Algorithm = "sha256" | "git-sha1";
 

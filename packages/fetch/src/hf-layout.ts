@@ -2,8 +2,7 @@ import { createHash } from "node:crypto";
 import { mkdir, readdir, readFile, stat } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
 import type { HfTreeFile } from "@k3/hub";
-import { readOptional, type SnapshotFile, StageError, writeFileAtomically } from "@k3/stage";
-import { expectedHash } from "./paths.ts";
+import { expectedHash, readOptional, type SnapshotFile, StageError, writeFileAtomically } from "@k3/stage";
 
 /**
  * The state that `hf download --local-dir` keeps in `DIR/.cache/huggingface`: we leave what it would have left, so that

@@ -2,6 +2,7 @@ import { mkdir, rename, stat } from "node:fs/promises";
 import { dirname } from "node:path";
 import { localPath } from "@k3/hub";
 import {
+  expectedHash,
   fileIdentity,
   type HashRecord,
   type Journal,
@@ -12,7 +13,7 @@ import {
 } from "@k3/stage";
 import type { DiskQueue } from "./disk.ts";
 import { writeHfMetadata } from "./hf-layout.ts";
-import { expectedHash } from "./paths.ts";
+
 import type { PartFile } from "./segments.ts";
 
 export interface PublishContext {

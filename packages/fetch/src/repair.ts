@@ -4,6 +4,7 @@ import { crc32 } from "node:zlib";
 import { localPath, pause } from "@k3/hub";
 import {
   CHUNK_BYTES,
+  expectedHash,
   fileIdentity,
   type Receipt,
   type SnapshotFile,
@@ -13,7 +14,7 @@ import {
 } from "@k3/stage";
 import { hashWhole } from "./hasher.ts";
 import { writeHfMetadata } from "./hf-layout.ts";
-import { expectedHash, partName, partsDirectory } from "./paths.ts";
+import { partName, partsDirectory } from "./paths.ts";
 import { type PublishContext, recordHash } from "./publish.ts";
 import type { Run } from "./run.ts";
 import { FileSource } from "./source.ts";

@@ -1,11 +1,11 @@
 import { type FileHandle, mkdir, open, stat, unlink } from "node:fs/promises";
 import { join } from "node:path";
 import { setImmediate } from "node:timers/promises";
-import { Journal, readJournal, type SnapshotFile } from "@k3/stage";
+import { expectedHash, Journal, readJournal, type SnapshotFile } from "@k3/stage";
 import { z } from "zod";
 import { type DiskQueue, preallocate } from "./disk.ts";
 import { owned, owner, requireDeadOwner, requireFirstLiveOwner, thisProcess } from "./owner.ts";
-import { expectedHash, partName } from "./paths.ts";
+import { partName } from "./paths.ts";
 
 /** What a segment is: not there, being fetched, written but not yet journaled, or safe. */
 export const SEGMENT = { missing: 0, taken: 1, written: 2, durable: 3 } as const;

@@ -9,8 +9,8 @@ import {
   shownUrl,
   signedUrlSeconds,
 } from "@k3/hub";
-import { type SnapshotFile, StageError } from "@k3/stage";
-import { expectedHash } from "./paths.ts";
+import { expectedHash, type SnapshotFile, StageError } from "@k3/stage";
+
 import type { Report } from "./report.ts";
 
 const MAX_REFRESHES = 3;

@@ -19,6 +19,7 @@ export {
 export { encodeRecord, Journal, readJournal } from "./journal.ts";
 export { type Lock, lockFile } from "./lock.ts";
 export {
+  expectedHash,
   parseChecked,
   parseSnapshot,
   readOptional,

@@ -64,6 +64,13 @@ export function selectedFiles(snapshot: Snapshot): SnapshotFile[] {
   return snapshot.files.filter((file) => wanted.has(file.path));
 }
 
+/** The content hash that a file must have, and its kind. Throws E_DATA when the manifest has none for it. */
+export function expectedHash(file: SnapshotFile): { algorithm: "sha256" | "git-sha1"; hash: string } {
+  if (file.sha256 !== undefined) return { algorithm: "sha256", hash: file.sha256 };
+  if (file.gitSha1 !== undefined) return { algorithm: "git-sha1", hash: file.gitSha1 };
+  throw new StageError("E_DATA", `the snapshot manifest has no hash for ${file.path}`);
+}
+
 /** JSON text against a schema; one E_DATA error that lists every fault with its place. */
 export function parseChecked<T>(schema: z.ZodType<T>, text: string, where: string, what: string): T {
   let value: unknown;

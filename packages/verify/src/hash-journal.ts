@@ -2,6 +2,7 @@ import { mkdir } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import {
   CHUNK_BYTES,
+  expectedHash,
   type FileIdentity,
   type HashRecord,
   hashJournalPath,
@@ -14,7 +15,6 @@ import {
   STATE_DIRECTORY,
   sameIdentity,
 } from "@k3/stage";
-import { expectedHash } from "./paths.ts";
 
 /** A filesystem stamps with the time of the last tick of the kernel's clock: at most 10 ms old (HZ = 100). */
 const TICK_NS = 10_000_000n;

@@ -1,8 +1,9 @@
 import { localPath } from "@k3/hub";
 import type { SnapshotFile } from "@k3/stage";
+import { expectedHash } from "@k3/stage";
 import { provesContent } from "./hash-journal.ts";
 import { hashHere } from "./open-file.ts";
-import { expectedHash } from "./paths.ts";
+
 import type { VerifyFault } from "./types.ts";
 
 /** Compares a small file of the right size with its hash, in this thread. Undefined when it is the published one. */

@@ -3,6 +3,7 @@ import { cpus } from "node:os";
 import { recognise } from "@k3/checkpoint";
 import { localPath } from "@k3/hub";
 import {
+  expectedHash,
   fileIdentity,
   type HashRecord,
   Meter,
@@ -14,7 +15,7 @@ import {
 import type { HashJournal } from "./hash-journal.ts";
 import { provesContent } from "./hash-journal.ts";
 import { type HashedFile, LazyHasher } from "./hash-pool.ts";
-import { expectedHash } from "./paths.ts";
+
 import { headOf } from "./sizes.ts";
 import type { VerifyFault } from "./types.ts";
 

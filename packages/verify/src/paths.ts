@@ -17,9 +17,3 @@ export function requireSafePaths(files: readonly SnapshotFile[], where: string):
     seen.add(path);
   }
 }
-
-/** The hash that the content must have. */
-export function expectedHash(file: SnapshotFile): { algorithm: "sha256" | "git-sha1"; hash: string } {
-  if (file.sha256 !== undefined) return { algorithm: "sha256", hash: file.sha256 };
-  return { algorithm: "git-sha1", hash: file.gitSha1! };
-}
