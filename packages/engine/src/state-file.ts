@@ -20,6 +20,8 @@ const headerSchema = z.strictObject({
   configSha256: z.string(),
   revision: z.string().nullable(),
   layers: z.int().positive(),
+  /** The codec of the trunk that was in use; for people only: the same bits come from every trunk and from none. */
+  trunk: z.string(),
   /** Ids that went through the model, then those that are pending. */
   ids: z.array(z.int().nonnegative()),
   position: z.int().nonnegative(),
@@ -32,6 +34,7 @@ export interface StateOwner {
   readonly configSha256: string;
   readonly revision: string | null;
   readonly layers: number;
+  readonly trunk: { readonly codec: string };
   readonly config: { readonly vocabSize: number };
 }
 
@@ -50,6 +53,7 @@ export async function saveState(path: string, owner: StateOwner, content: StateC
       configSha256: owner.configSha256,
       revision: owner.revision,
       layers: owner.layers,
+      trunk: owner.trunk.codec,
       ids,
       position: state.position,
       stateBytes: state.bytes,
