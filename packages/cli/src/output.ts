@@ -149,7 +149,9 @@ export function progressLine(event: ProgressEvent): string {
     parts.push(`${amount(event.done)}${event.unit === "bytes" ? "" : ` ${event.unit}`}`);
   }
   if (event.rate)
-    parts.push(event.unit === "bytes" ? `${formatBytes(event.rate)}/s` : `${Number(event.rate.toPrecision(2))}/s`);
+    parts.push(
+      event.unit === "bytes" ? `${formatBytes(event.rate)}/s` : `${Number(event.rate.toPrecision(2))}/s`,
+    );
   if (event.etaSeconds !== null && event.done < (event.total ?? 0))
     parts.push(`${formatSeconds(event.etaSeconds)} left`);
   for (const [name, value] of Object.entries(event.detail ?? {})) {
