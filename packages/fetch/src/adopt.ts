@@ -4,9 +4,9 @@ import { crc32 } from "node:zlib";
 import { type SnapshotFile, syncDirectory, throwIfAborted } from "@k3/stage";
 import { preallocate } from "./disk.ts";
 import { hfPartials } from "./hf-layout.ts";
+import { writeAdoptedJournal } from "./part-journal.ts";
 import { partName, partsDirectory } from "./paths.ts";
 import type { Run } from "./run.ts";
-import { writeAdoptedJournal } from "./segments.ts";
 
 /**
  * Takes over what an interrupted `hf download --local-dir` left of these files: the whole segments of the longest partial

@@ -31,7 +31,7 @@ import { Report } from "./report.ts";
 import { Run } from "./run.ts";
 import { Scheduler } from "./scheduler.ts";
 import { missingBytes } from "./segments.ts";
-import { downloadOrder } from "./selection.ts";
+import { downloadOrder, matcher } from "./selection.ts";
 
 /**
  * Makes a directory hold a snapshot of a model repository: lists it at an immutable commit, downloads what is missing, and
@@ -55,7 +55,6 @@ export async function fetchSnapshot(options: FetchOptions): Promise<FetchResult>
   report.tick();
   try {
     const done = await work(run);
-    report.tick();
     return {
       repo: settings.repo,
       revision: done.revision,
@@ -71,6 +70,7 @@ export async function fetchSnapshot(options: FetchOptions): Promise<FetchResult>
     throw withoutSecrets(run.reason(error), token);
   } finally {
     clearInterval(ticker);
+    report.end();
     await run.close();
     await lock?.release();
   }
@@ -160,7 +160,12 @@ async function repairDamaged(
       hint: "run fetch without --repair: it downloads these files again",
     });
   }
-  run.report.log("info", repaired.length > 0 ? `repaired ${repaired.length} files` : "nothing is damaged");
+  run.report.log(
+    "info",
+    repaired.length > 0
+      ? `repaired ${repaired.length} ${repaired.length === 1 ? "file" : "files"}`
+      : "nothing is damaged",
+  );
   return { repaired, lost };
 }
 
@@ -175,6 +180,10 @@ async function download(
   await preflight(settings.dir, missing, report);
   const total = sizeOf(wanted);
   report.begin("downloading", total, total - sizeOf(missing));
+  for (const pattern of settings.first) {
+    if (!wanted.some((file) => matcher([pattern])(file.path)))
+      report.log("warn", `no file matches ${JSON.stringify(pattern)}, which was to come first`);
+  }
   const order = downloadOrder(missing, settings.first, settings.smallBytes);
   const scheduler = new Scheduler(run, context, order);
   report.facts = () => scheduler.facts();

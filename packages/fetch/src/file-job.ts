@@ -1,13 +1,15 @@
 import type { SnapshotFile } from "@k3/stage";
 import { expectedHash } from "@k3/stage";
 import { Frontier } from "./frontier.ts";
+import { SEGMENT } from "./part-journal.ts";
 import { partsDirectory } from "./paths.ts";
 import type { PublishContext } from "./publish.ts";
 import { publish, quarantine } from "./publish.ts";
 import type { Run } from "./run.ts";
-import { PartFile, SEGMENT } from "./segments.ts";
+import { PartFile } from "./segments.ts";
 import { FileSource } from "./source.ts";
 import { SpanWriter } from "./span-writer.ts";
+import { transfer } from "./transfer.ts";
 
 /** One file on its way: its part file, where its bytes come from, and its hash so far. */
 export class FileJob {
@@ -20,7 +22,8 @@ export class FileJob {
   readonly #onChange: () => void;
   #part: PartFile | undefined;
   #frontier: Frontier | undefined;
-  #streaming = false;
+  /** The one connection that takes the whole file, where the host does not do ranges. */
+  #stream: SpanWriter | undefined;
   #refetched = false;
 
   constructor(run: Run, context: PublishContext, file: SnapshotFile, onChange: () => void) {
@@ -40,7 +43,11 @@ export class FileJob {
       onDurable: (bytes) => this.#run.risk.release(bytes),
       onError: (error) => this.#run.fail(error),
     });
-    const { resumedBytes } = this.#part;
+    const { resumedBytes, discarded } = this.#part;
+    if (discarded) {
+      const what = `${this.file.path}: what an earlier run left of it cannot be continued (${discarded})`;
+      this.#run.report.log("warn", `${what}; starting over`);
+    }
     this.#run.report.resumed += resumedBytes;
     this.#run.report.meter.add(resumedBytes);
     this.#run.lastByteAt = performance.now();
@@ -56,9 +63,9 @@ export class FileJob {
       this.#onChange();
     };
     if (this.source.mode === "stream") {
-      if (this.#streaming || !part.state.includes(SEGMENT.missing)) return undefined;
-      this.#streaming = true;
-      return new SpanWriter(this.#run, part, { start: 0, end: this.file.size }, onSegment);
+      if (this.#stream || !part.state.includes(SEGMENT.missing)) return undefined;
+      this.#stream = new SpanWriter(this.#run, part, { start: 0, end: this.file.size }, onSegment);
+      return this.#stream;
     }
     if (this.source.mode === "restream") return undefined;
     const segment = part.state.indexOf(SEGMENT.missing);
@@ -68,10 +75,38 @@ export class FileJob {
     return new SpanWriter(this.#run, part, { start, end: start + part.length(segment) }, onSegment);
   }
 
-  /** A connection has ended with a span; whatever of it is not written is to be taken again. */
-  give(writer: SpanWriter, outcome: "done" | "parked" | "restream"): void {
+  /** Receives a span taken, from where it was left on. */
+  async receive(writer: SpanWriter): Promise<void> {
+    await this.#checkPrefixes(writer);
+    if (writer !== this.#stream) writer.goOn();
+    this.#give(writer, await transfer(this.#run, this.source, writer));
+  }
+
+  /** What was left of unfinished segments is read back before it is gone on from. */
+  async #checkPrefixes(writer: SpanWriter): Promise<void> {
     const part = this.#part!;
-    this.#streaming = false;
+    for (let at = writer.start; at < writer.end; at += part.segmentBytes) {
+      const lost = await part.checkPrefix(Math.floor(at / part.segmentBytes), this.#run.signal);
+      if (lost === 0) continue;
+      this.#run.report.meter.add(-lost);
+      this.#damaged(lost, at);
+    }
+  }
+
+  #damaged(bytes: number, from: number): void {
+    const what = `${this.file.path}: ${bytes} bytes from ${from} on were damaged on the disk`;
+    this.#run.report.log("warn", `${what}; fetching them again`);
+  }
+
+  /** Makes durable what was received of unfinished segments, unless that has been done lately. */
+  checkpoint(): void {
+    this.#part!.checkpointAfter(this.#run.settings.timing.checkpoint);
+  }
+
+  /** A connection has ended with a span; whatever of it is not written is to be taken again. */
+  #give(writer: SpanWriter, outcome: "done" | "parked" | "restream"): void {
+    const part = this.#part!;
+    if (writer === this.#stream) this.#stream = undefined;
     if (outcome !== "done") {
       const segment = Math.floor(writer.start / part.segmentBytes);
       if (part.state[segment] === SEGMENT.taken) part.state[segment] = SEGMENT.missing;
@@ -129,10 +164,7 @@ export class FileJob {
     const part = this.#part!;
     this.#frontier = new Frontier(part, this.#run.hasher, (segment) => {
       this.#run.report.meter.add(-part.length(segment));
-      this.#run.report.log(
-        "warn",
-        `${this.file.path}: ${part.length(segment)} bytes from ${part.start(segment)} on were damaged on the disk; fetching them again`,
-      );
+      this.#damaged(part.length(segment), part.start(segment));
       this.#onChange();
     });
     this.#frontier.advance();

@@ -1,7 +1,7 @@
 import { expectedHash, StageError } from "@k3/stage";
 import type { FileHash, Hasher } from "./hasher.ts";
-
-import { type PartFile, SEGMENT } from "./segments.ts";
+import { SEGMENT } from "./part-journal.ts";
+import type { PartFile } from "./segments.ts";
 
 const MAX_MISMATCHES = 3;
 

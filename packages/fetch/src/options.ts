@@ -46,7 +46,7 @@ export interface FetchResult {
   bytes: number;
   /** Payload bytes received from the network by this call. */
   downloaded_bytes: number;
-  /** Bytes that were on the disk already: finished files and journaled segments. */
+  /** Bytes that were on the disk already: finished files, and what the journals of unfinished ones vouched for. */
   resumed_bytes: number;
   seconds: number;
   /** True when every file asked for was hashed, now or (unchanged since) before, and the hash is the published one. */
@@ -67,6 +67,8 @@ export interface Timing extends HubTiming {
   giveUp: number;
   /** A signed URL is renewed this long before it expires, at most a quarter of its life. */
   refreshMargin: number;
+  /** What was received of unfinished segments is made durable when nothing was for this long. */
+  checkpoint: number;
   /** Width of the window over which the share of time spent waiting for the disk is measured. */
   adapt: number;
   progress: number;
@@ -79,6 +81,7 @@ const TIMING: Timing = {
   attempts: 10,
   progressBytes: 1024 * 1024,
   refreshMargin: 300_000,
+  checkpoint: 15_000,
   adapt: 5000,
   progress: 250,
 };

@@ -138,7 +138,11 @@ async function receiveChunk(
       write: async (data: Buffer, position: number) => {
         await run.disk.write(() => aside.write(data, 0, data.length, position - span.start));
       },
-      markWritten: (segment: number) => run.risk.release(length(segment)),
+      // A chunk that was not finished is fetched again after a restart.
+      prefix: () => undefined,
+      markPrefix: () => undefined,
+      checkpoint: async () => undefined,
+      markWritten: (_segment: number, _crc: number, risked: number) => run.risk.release(risked),
     };
     const writer = new SpanWriter(run, target, span, () => {
       if (--left === 0) resolve();

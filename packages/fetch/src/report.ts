@@ -58,11 +58,21 @@ export class Report {
 
   /** Shows that time passes, with fresh facts. */
   tick(): void {
+    this.#refresh();
+    this.meter.add(0);
+  }
+
+  /** The last event of the run, whenever the one before was. */
+  end(): void {
+    this.#refresh();
+    this.meter.emit();
+  }
+
+  #refresh(): void {
     this.meter.detail = {
       ...this.facts(),
       retries: this.retries,
       ...(this.lastProblem ? { last_problem: this.lastProblem } : {}),
     };
-    this.meter.add(0);
   }
 }

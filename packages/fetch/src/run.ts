@@ -16,8 +16,8 @@ const BUFFER_BYTES = 2 * 1024 * 1024;
 /** One body being received, as the watchdog and the display see it. */
 export interface ActiveTransfer {
   bytes: number;
-  /** True while we are not reading: waiting for the disk or the rate limit of the user. */
-  waiting: boolean;
+  /** What we wait for before we read on: the disk, or the rate limit of the user. */
+  waiting: "disk" | "limit" | undefined;
   abort: (reason: Error) => void;
   markBytes: number;
   markAt: number;

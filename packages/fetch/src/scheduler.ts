@@ -5,7 +5,6 @@ import { FileJob } from "./file-job.ts";
 import type { PublishContext } from "./publish.ts";
 import type { Run } from "./run.ts";
 import type { SpanWriter } from "./span-writer.ts";
-import { transfer } from "./transfer.ts";
 
 /** Shards under construction at a time: one to fill, one to go on with while the first is finished. */
 const OPEN_SHARDS = 2;
@@ -41,7 +40,7 @@ export class Scheduler {
     return {
       connections: transfers.size,
       connections_allowed: this.#allowed,
-      waiting_for_disk: [...transfers].filter((t) => t.waiting).length,
+      waiting_for_disk: [...transfers].filter((t) => t.waiting === "disk").length,
       waiting_for_rate_limit: gate.waiting,
       files_open: this.#open.length,
       files_left: this.#queue.length + this.#open.length,
@@ -77,10 +76,11 @@ export class Scheduler {
     }
   }
 
-  /** Called at every tick: watches for stalls and adapts the number of connections. */
+  /** Called at every tick: watches for stalls, adapts the number of connections, and has slow segments made durable. */
   tick(bytesLeft: number, bytesInAll: number): void {
     this.#watch(bytesLeft < bytesInAll / 20);
     this.#adapt();
+    for (const job of this.#open) job.checkpoint();
   }
 
   async #worker(index: number): Promise<void> {
@@ -112,7 +112,7 @@ export class Scheduler {
   async #perform(job: FileJob, writer: SpanWriter): Promise<void> {
     this.#busy++;
     try {
-      job.give(writer, await transfer(this.#run, job.source, writer));
+      await job.receive(writer);
     } finally {
       this.#busy--;
       this.#changed();

@@ -1,34 +1,26 @@
 import { type FileHandle, mkdir, open, stat, unlink } from "node:fs/promises";
 import { join } from "node:path";
 import { setImmediate } from "node:timers/promises";
-import { expectedHash, Journal, readJournal, type SnapshotFile } from "@k3/stage";
-import { z } from "zod";
+import { crc32 } from "node:zlib";
+import { Journal, readJournal, type SnapshotFile, throwIfAborted } from "@k3/stage";
 import { type DiskQueue, preallocate } from "./disk.ts";
-import { owned, owner, requireDeadOwner, requireFirstLiveOwner, thisProcess } from "./owner.ts";
+import { owned, requireDeadOwner, requireFirstLiveOwner, thisProcess } from "./owner.ts";
+import {
+  headerMismatch,
+  headerOf,
+  type Prefix,
+  prefixRecord,
+  type Replayed,
+  replay,
+  SEGMENT,
+  segmentRecord,
+} from "./part-journal.ts";
 import { partName } from "./paths.ts";
-
-/** What a segment is: not there, being fetched, written but not yet journaled, or safe. */
-export const SEGMENT = { missing: 0, taken: 1, written: 2, durable: 3 } as const;
-
-const header = z.object({
-  v: z.literal(1),
-  path: z.string(),
-  size: z.int().nonnegative(),
-  hash: z.string(),
-  seg: z.int().positive(),
-});
-const record = z.union([
-  /** Segment `s` of `n` bytes is on the disk and has this CRC-32. `a`: it was adopted from another tool. */
-  z.object({ s: z.int().nonnegative(), n: z.int().positive(), c: z.string(), a: z.boolean().optional() }),
-  /** Segment `x` was found damaged and counts as missing. */
-  z.object({ x: z.int().nonnegative() }),
-  /** A process took over the part file. */
-  z.object({ o: owner }),
-]);
 
 /**
  * A file under construction: the part file, of full size from the start, and beside it the journal that alone says
- * which segments of it count. Data is synced before its record is appended, and the record synced before it is relied on.
+ * which segments of it count, and how much of each unfinished one. Data is synced before its record is appended, and the
+ * record synced before it is relied on.
  */
 export class PartFile {
   readonly path: string;
@@ -36,44 +28,54 @@ export class PartFile {
   readonly segmentBytes: number;
   readonly state: Uint8Array;
   readonly crc: Uint32Array;
-  readonly adopted = new Set<number>();
+  readonly adopted: Set<number>;
   /** Bytes that the journal vouched for when the file was opened. */
   readonly resumedBytes: number;
+  /** Why what an earlier run left of the file could not be gone on from, if there was something. */
+  readonly discarded: string | undefined;
   readonly #handle: FileHandle;
   readonly #journal: Journal;
   readonly #disk: DiskQueue;
   readonly #onDurable: (bytes: number) => void;
   readonly #onError: (error: unknown) => void;
   readonly #writes = new Set<Promise<void>>();
-  #unsynced: number[] = [];
+  /** What has been written of unfinished segments, and how many bytes of it the journal knows of. */
+  readonly #prefixes: Map<number, Prefix>;
+  readonly #recorded = new Map<number, number>();
+  /** Segments written since the last sync, with the bytes that become safe by it. */
+  #unsynced: { segment: number; risked: number }[] = [];
   #checkpoint: Promise<void> | undefined;
+  #checkpointAgain = false;
+  #syncedAt = performance.now();
+  /** After a sync that failed, a later one may succeed without the lost pages: nothing is recorded any more. */
+  #syncFailed = false;
 
-  private constructor(
-    path: string,
-    file: SnapshotFile,
-    opened: { handle: FileHandle; journal: Journal; records: z.infer<typeof record>[] },
-    options: PartOptions,
-  ) {
+  private constructor(path: string, file: SnapshotFile, opened: Opened, options: PartOptions) {
     this.path = path;
     this.file = file;
     this.segmentBytes = options.segmentBytes;
-    this.state = new Uint8Array(Math.ceil(file.size / options.segmentBytes));
-    this.crc = new Uint32Array(this.state.length);
+    this.state = opened.replayed.state;
+    this.crc = opened.replayed.crc;
+    this.adopted = opened.replayed.adopted;
+    this.#prefixes = opened.replayed.prefixes;
+    this.discarded = opened.discarded;
     this.#handle = opened.handle;
     this.#journal = opened.journal;
     this.#disk = options.disk;
     this.#onDurable = options.onDurable;
     this.#onError = options.onError;
     let resumed = 0;
-    for (const entry of opened.records) this.#replay(entry);
-    for (let s = 0; s < this.state.length; s++)
-      if (this.state[s] === SEGMENT.durable) resumed += this.length(s);
+    for (let s = 0; s < this.segments; s++) if (this.state[s] === SEGMENT.durable) resumed += this.length(s);
+    for (const [segment, { bytes }] of this.#prefixes) {
+      resumed += bytes;
+      this.#recorded.set(segment, bytes);
+    }
     this.resumedBytes = resumed;
   }
 
   /**
    * Opens the part file of a file, or makes it. What an earlier run journaled counts if the journal speaks of the same
-   * content and segment size and the part file has its full size; else both start over. Throws E_LOCKED when a live
+   * content and segment size and the part file has its full size; else both start over, and `discarded` says why. Throws E_LOCKED when a live
    * process owns it, E_SPACE.
    */
   static open(directory: string, file: SnapshotFile, options: PartOptions): Promise<PartFile> {
@@ -84,13 +86,13 @@ export class PartFile {
     await mkdir(directory, { recursive: true });
     const path = join(directory, `${partName(file)}.part`);
     const journalPath = join(directory, `${partName(file)}.journal`);
-    const { hash } = expectedHash(file);
-    const head = { v: 1, path: file.path, size: file.size, hash, seg: options.segmentBytes };
+    const head = headerOf(file, options.segmentBytes);
     const me = await thisProcess();
     const old = await readJournal(journalPath);
     await requireDeadOwner(old.records, me, journalPath, file.path);
-    const valid =
-      sameHeader(old.records[0], head) && (await stat(path).catch(() => undefined))?.size === file.size;
+    const there = await stat(path).catch(() => undefined);
+    const mismatch = headerMismatch(old.records[0], head);
+    const valid = mismatch === undefined && there?.size === file.size;
     if (!valid) {
       // The journal goes first: a part file without one is worth nothing, a journal without its part file lies.
       for (const stale of [journalPath, path]) await unlink(stale).catch(ignoreMissing);
@@ -109,8 +111,9 @@ export class PartFile {
       if (!valid) await journal.append(head, { durable: false });
       await journal.append({ o: me }, { durable: false });
       await requireFirstLiveOwner(journalPath, me, file.path);
-      const entries = records.slice(1).flatMap((entry) => record.safeParse(entry).data ?? []);
-      return new PartFile(path, file, { handle, journal, records: entries }, options);
+      const replayed = replay(records.slice(1), file.size, options.segmentBytes);
+      const discarded = !valid && there ? (mismatch ?? "its part file has another size") : undefined;
+      return new PartFile(path, file, { handle, journal, replayed, discarded }, options);
     } catch (error) {
       await handle.close().catch(() => undefined);
       throw error;
@@ -151,16 +154,65 @@ export class PartFile {
     }
   }
 
-  /** Every byte of the segment has been written; it becomes durable with the next sync, which is started if none runs. */
-  markWritten(segment: number, crc: number): void {
+  /** What is there of an unfinished segment. */
+  prefix(segment: number): Prefix | undefined {
+    return this.#prefixes.get(segment);
+  }
+
+  /** So much of a segment has been written; a checkpoint records it. */
+  markPrefix(segment: number, prefix: Prefix): void {
+    this.#prefixes.set(segment, prefix);
+  }
+
+  /**
+   * Reads back what is there of an unfinished segment. When it does not have its CRC-32 (a flipped or torn byte), the
+   * segment starts over; gives the bytes lost by that.
+   */
+  async checkPrefix(segment: number, signal: AbortSignal): Promise<number> {
+    const prefix = this.#prefixes.get(segment);
+    if (!prefix) return 0;
+    const buffer = Buffer.allocUnsafe(Math.min(1024 * 1024, prefix.bytes));
+    let crc = 0;
+    for (let done = 0; done < prefix.bytes; ) {
+      throwIfAborted(signal);
+      const want = Math.min(buffer.length, prefix.bytes - done);
+      const { bytesRead } = await this.#disk.write(() =>
+        this.#handle.read(buffer, 0, want, this.start(segment) + done),
+      );
+      if (bytesRead === 0) break;
+      crc = crc32(buffer.subarray(0, bytesRead), crc);
+      done += bytesRead;
+    }
+    if (crc === prefix.crc) return 0;
+    this.#prefixes.delete(segment);
+    this.#recorded.delete(segment);
+    return prefix.bytes;
+  }
+
+  /**
+   * Every byte of the segment has been written; it becomes durable with the next sync, which is started if none runs.
+   * `risked`: the bytes that a kill before that would cost.
+   */
+  markWritten(segment: number, crc: number, risked: number): void {
     this.state[segment] = SEGMENT.written;
     this.crc[segment] = crc;
-    this.#unsynced.push(segment);
-    this.#checkpoint ??= this.#sync()
-      .catch(this.#onError)
-      .finally(() => {
-        this.#checkpoint = undefined;
-      });
+    this.#prefixes.delete(segment);
+    this.#recorded.delete(segment);
+    this.#unsynced.push({ segment, risked });
+    this.#startCheckpoint();
+  }
+
+  /** Makes what has been written of unfinished segments durable, if there is anything new. */
+  async checkpoint(): Promise<void> {
+    if (this.#unrecorded().length === 0) return;
+    this.#checkpointAgain = true;
+    this.#startCheckpoint();
+    await this.#checkpoint;
+  }
+
+  /** As `checkpoint`, in the background, when the last sync is longer ago than this. */
+  checkpointAfter(ms: number): void {
+    if (performance.now() - this.#syncedAt >= ms) void this.checkpoint();
   }
 
   /** Takes back segments that turned out damaged: they are missing again, now and after a restart. */
@@ -175,10 +227,10 @@ export class PartFile {
     }
   }
 
-  /** Resolves when all writes are done and what was marked is in the journal (or the sync has failed and been reported). */
+  /** Resolves when all writes are done and the segments marked are in the journal (or the sync has failed and been reported). */
   async settle(): Promise<void> {
     await Promise.all(this.#writes);
-    await setImmediate(); // a segment is marked right after its last write
+    await setImmediate(); // what was written is marked right after the write
     while (this.#checkpoint) await this.#checkpoint;
   }
 
@@ -188,8 +240,10 @@ export class PartFile {
     await this.#disk.sync(() => this.#handle.sync());
   }
 
+  /** Closes it, after all that was written has been made durable. */
   async close(): Promise<void> {
     await this.settle();
+    await this.checkpoint();
     await this.#journal.close();
     await this.#handle.close();
   }
@@ -199,39 +253,61 @@ export class PartFile {
     await unlink(this.#journal.path).catch(ignoreMissing);
   }
 
+  #startCheckpoint(): void {
+    if (this.#syncFailed) return;
+    this.#checkpoint ??= this.#sync();
+  }
+
+  /** What has been written of unfinished segments since it was recorded. */
+  #unrecorded(): [number, Prefix][] {
+    return [...this.#prefixes].filter(([segment, { bytes }]) => bytes !== this.#recorded.get(segment));
+  }
+
   async #sync(): Promise<void> {
-    while (this.#unsynced.length > 0) {
-      const batch = this.#unsynced;
-      this.#unsynced = [];
-      await this.#disk.sync(() => this.#handle.datasync());
-      for (const segment of batch) {
-        const line = { s: segment, n: this.length(segment), c: hex8(this.crc[segment]!) };
-        await this.#record(line, segment === batch.at(-1));
-      }
-      for (const segment of batch) {
-        if (this.state[segment] === SEGMENT.written) this.state[segment] = SEGMENT.durable;
-        this.#onDurable(this.length(segment));
-      }
+    try {
+      do {
+        this.#checkpointAgain = false;
+        await this.#syncOnce();
+      } while (this.#unsynced.length > 0 || this.#checkpointAgain);
+    } catch (error) {
+      this.#syncFailed = true;
+      this.#onError(error);
+    } finally {
+      // In the same turn as the last look at what is to be synced, or something marked in between would wait for ever.
+      this.#checkpoint = undefined;
+    }
+  }
+
+  async #syncOnce(): Promise<void> {
+    const batch = this.#unsynced;
+    this.#unsynced = [];
+    // The sync covers them, too, so to record them costs a line each.
+    const prefixes = this.#unrecorded();
+    await this.#disk.sync(() => this.#handle.datasync());
+    this.#syncedAt = performance.now();
+    const lines = [
+      ...prefixes.map(([segment, prefix]) => prefixRecord(segment, prefix)),
+      ...batch.map(({ segment }) => segmentRecord(segment, this.length(segment), this.crc[segment]!)),
+    ];
+    for (const [index, line] of lines.entries()) await this.#record(line, index === lines.length - 1);
+    for (const [segment, { bytes }] of prefixes)
+      if (this.#prefixes.has(segment)) this.#recorded.set(segment, bytes);
+    for (const { segment, risked } of batch) {
+      if (this.state[segment] === SEGMENT.written) this.state[segment] = SEGMENT.durable;
+      this.#onDurable(risked);
     }
   }
 
   #record(line: object, durable: boolean): Promise<void> {
     return this.#disk.sync(() => this.#journal.append(line, { durable }));
   }
+}
 
-  #replay(entry: z.infer<typeof record>): void {
-    if ("o" in entry) return;
-    const segment = "s" in entry ? entry.s : entry.x;
-    if (segment >= this.segments) return;
-    if (!("s" in entry)) {
-      this.state[segment] = SEGMENT.missing;
-      this.adopted.delete(segment);
-    } else if (entry.n === this.length(segment) && /^[0-9a-f]{8}$/.test(entry.c)) {
-      this.state[segment] = SEGMENT.durable;
-      this.crc[segment] = Number.parseInt(entry.c, 16);
-      if (entry.a) this.adopted.add(segment);
-    }
-  }
+interface Opened {
+  handle: FileHandle;
+  journal: Journal;
+  replayed: Replayed;
+  discarded: string | undefined;
 }
 
 export interface PartOptions {
@@ -247,30 +323,6 @@ export interface PartOptions {
 export async function missingBytes(directory: string, file: SnapshotFile): Promise<number> {
   const part = await stat(join(directory, `${partName(file)}.part`)).catch(() => undefined);
   return Math.max(0, file.size - (part ? part.blocks * 512 : 0));
-}
-
-/** The journal of an adopted part file, written at once: its first segments count, with these CRC-32s. */
-export async function writeAdoptedJournal(
-  directory: string,
-  file: SnapshotFile,
-  segmentBytes: number,
-  crcs: readonly number[],
-): Promise<void> {
-  const { journal } = await Journal.open(join(directory, `${partName(file)}.journal`));
-  const { hash } = expectedHash(file);
-  await journal.append({ v: 1, path: file.path, size: file.size, hash, seg: segmentBytes });
-  for (const [s, crc] of crcs.entries()) {
-    const n = Math.min(segmentBytes, file.size - s * segmentBytes);
-    await journal.append({ s, n, c: hex8(crc), a: true }, { durable: s === crcs.length - 1 });
-  }
-  await journal.close();
-}
-
-const hex8 = (value: number) => value.toString(16).padStart(8, "0");
-
-function sameHeader(found: unknown, wanted: object): boolean {
-  const parsed = header.safeParse(found);
-  return parsed.success && JSON.stringify(parsed.data) === JSON.stringify(header.parse(wanted));
 }
 
 function ignoreMissing(error: unknown): void {

@@ -1,6 +1,6 @@
 import { crc32 } from "node:zlib";
+import { type Prefix, SEGMENT } from "./part-journal.ts";
 import type { ActiveTransfer, Run } from "./run.ts";
-import { SEGMENT } from "./segments.ts";
 
 /** What the bytes are written to: a part file, or the replacement of a damaged chunk. */
 export interface SpanTarget {
@@ -9,29 +9,39 @@ export interface SpanTarget {
   start(segment: number): number;
   length(segment: number): number;
   write(data: Buffer, position: number): Promise<void>;
-  markWritten(segment: number, crc: number): void;
+  /** What is there of an unfinished segment, to be gone on from. */
+  prefix(segment: number): Prefix | undefined;
+  markPrefix(segment: number, prefix: Prefix): void;
+  /** `risked`: how many bytes of it count against the risk budget until it is durable. */
+  markWritten(segment: number, crc: number, risked: number): void;
+  /** Resolves when the prefixes marked are durable. */
+  checkpoint(): Promise<void>;
 }
 
 /**
  * Takes the bytes of a span in order, from as many responses as it needs, and puts them into the part file: copied into
- * a buffer of the pool, written when it is full, each segment marked when its last write is done. What was received
- * before a connection broke is kept: the next one goes on at `position`.
+ * a buffer of the pool, written when it is full, each segment marked when its last write is done and until then its
+ * prefix. What was received before a connection broke is kept: the next one goes on at `position`.
  */
 export class SpanWriter {
+  readonly start: number;
   readonly end: number;
   /** The next byte wanted. */
   position: number;
   readonly #run: Run;
   readonly #target: SpanTarget;
-  readonly start: number;
   readonly #onSegment: (segment: number) => void;
   #buffer: Buffer | undefined;
   #filled = 0;
   #room = 0;
+  /** The segment at work, up to where it is there, and the CRC-32 of what has been written out. */
+  #segment = -1;
+  #reached = 0;
   #crc = 0;
   /** Bytes of the segment at work that count against the risk budget. */
   #risked = 0;
-  #writes: Promise<void>[] = [];
+  /** Resolves when all that was written out is in the file and marked, in order. */
+  #written: Promise<void> = Promise.resolve();
 
   constructor(
     run: Run,
@@ -52,22 +62,23 @@ export class SpanWriter {
     for (let at = 0; at < chunk.length; ) {
       const segment = Math.floor(this.position / this.#target.segmentBytes);
       const segmentEnd = this.#target.start(segment) + this.#target.length(segment);
-      const wanted = Math.min(chunk.length - at, segmentEnd - this.position);
-      if (this.#target.state[segment]! >= SEGMENT.written) {
-        // Only when a server that cannot do ranges sends the file from the start: these bytes are here already.
-        this.position += wanted;
-        at += wanted;
+      const there = this.#there(segment);
+      if (this.position < there) {
+        // Only when a server that cannot do ranges sends the file from the start.
+        const passed = Math.min(chunk.length - at, there - this.position);
+        this.position += passed;
+        at += passed;
         continue;
       }
       if (!this.#buffer) await this.#nextBuffer(segmentEnd - this.position, transfer);
-      const bytes = Math.min(wanted, this.#room - this.#filled);
+      const bytes = Math.min(chunk.length - at, this.#room - this.#filled);
       chunk.copy(this.#buffer!, this.#filled, at, at + bytes);
       this.#filled += bytes;
       this.position += bytes;
+      this.#reached = this.position;
       at += bytes;
       this.#run.report.meter.add(bytes);
       if (this.#filled === this.#room) this.#writeOut();
-      if (this.position === segmentEnd) this.#endSegment(segment);
     }
   }
 
@@ -76,69 +87,78 @@ export class SpanWriter {
     if (this.#buffer) this.#writeOut();
   }
 
-  /** Gives up the segment at work and goes back to its beginning. Waits for writes under way, so that none comes late. */
-  async abandon(): Promise<void> {
-    this.flush();
-    await Promise.allSettled(this.#writes);
-    this.#run.report.meter.add(-this.#risked);
-    this.#run.risk.release(this.#risked);
-    this.#risked = 0;
-    this.#crc = 0;
-    this.#writes = [];
-    this.position -= this.position % this.#target.segmentBytes;
+  /** Passes over what is there of the first segment. */
+  goOn(): void {
+    const segment = Math.floor(this.start / this.#target.segmentBytes);
+    this.position = Math.max(this.start, this.#there(segment));
   }
 
-  /** For a response that starts at the beginning of the span again. */
-  async restart(): Promise<void> {
-    if (this.position === this.start) return;
-    await this.abandon();
+  /** For a response that starts at the beginning of the span again: what is there is passed over as it comes. */
+  restart(): void {
     this.position = this.start;
+  }
+
+  /** Puts the span aside, all that was received made durable. */
+  async leave(): Promise<void> {
+    this.flush();
+    await this.#written.catch(() => undefined); // the write has failed the run
+    await this.#target.checkpoint();
+    this.#run.risk.release(this.#risked);
+    this.#risked = 0;
+  }
+
+  /** The position up to which the bytes of a segment are there. */
+  #there(segment: number): number {
+    const start = this.#target.start(segment);
+    if (this.#target.state[segment]! >= SEGMENT.written) return start + this.#target.length(segment);
+    if (segment !== this.#segment) {
+      const prefix = this.#target.prefix(segment);
+      this.#segment = segment;
+      this.#reached = start + (prefix?.bytes ?? 0);
+      this.#crc = prefix?.crc ?? 0;
+      this.#risked = 0;
+    }
+    return this.#reached;
   }
 
   async #nextBuffer(segmentLeft: number, transfer: ActiveTransfer): Promise<void> {
     const { pool, risk } = this.#run;
     const room = Math.min(pool.bufferBytes, segmentLeft);
-    const buffer = pool.acquire();
+    let buffer = pool.acquire();
     if (buffer instanceof Promise || !risk.fits(room)) {
       const from = performance.now();
-      transfer.waiting = true;
-      this.#buffer = await buffer;
+      transfer.waiting = "disk";
+      buffer = await buffer;
       while (!risk.fits(room)) await risk.changed();
-      transfer.waiting = false;
+      transfer.waiting = undefined;
       this.#run.diskWaitMs += performance.now() - from;
-    } else this.#buffer = buffer;
-    risk.add(room);
-    this.#risked += room;
+    }
+    // Only now, as the end of the run ends both waits: a buffer without its measures would be flushed as if it were full.
+    this.#buffer = buffer;
     this.#room = room;
     this.#filled = 0;
+    this.#risked += room;
+    risk.add(room);
   }
 
   #writeOut(): void {
     const { pool, risk } = this.#run;
     const buffer = this.#buffer!;
+    const segment = this.#segment;
     const data = buffer.subarray(0, this.#filled);
+    this.#buffer = undefined;
     risk.release(this.#room - this.#filled);
     this.#risked -= this.#room - this.#filled;
     this.#crc = crc32(data, this.#crc);
-    this.#buffer = undefined;
+    const prefix = { bytes: this.position - this.#target.start(segment), crc: this.#crc };
+    const risked = this.#risked;
     const write = this.#target.write(data, this.position - this.#filled).finally(() => pool.release(buffer));
+    this.#written = Promise.all([this.#written, write]).then(() => {
+      if (prefix.bytes < this.#target.length(segment)) return this.#target.markPrefix(segment, prefix);
+      this.#target.markWritten(segment, prefix.crc, risked);
+      this.#onSegment(segment);
+    });
     // A full disk stops the run at once; whoever waits for this write sees the same error.
-    write.catch((error) => this.#run.fail(error));
-    this.#writes.push(write);
-  }
-
-  #endSegment(segment: number): void {
-    const crc = this.#crc;
-    const writes = this.#writes;
-    this.#crc = 0;
-    this.#writes = [];
-    this.#risked = 0;
-    Promise.all(writes).then(
-      () => {
-        this.#target.markWritten(segment, crc);
-        this.#onSegment(segment);
-      },
-      () => undefined, // the write has failed the run
-    );
+    this.#written.catch((error) => this.#run.fail(error));
   }
 }

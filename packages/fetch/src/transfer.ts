@@ -71,16 +71,16 @@ export async function transfer(
     run.report.retried(`${source.file.path}: ${problem}`);
     requireHope(run, source, problem, failure);
     if (source.mode === "restream") {
-      await writer.abandon();
+      await writer.leave();
       return "restream";
     }
-    if (source.mode === "stream") await writer.restart();
+    if (source.mode === "stream") writer.restart();
     if (!failure.counts) {
       run.lastByteAt = performance.now();
       continue;
     }
     if (++failures >= timing.attempts) {
-      await writer.abandon();
+      await writer.leave();
       return "parked";
     }
     await pause(backoffMs(failures - 1, timing.backoffBase, timing.backoffCap), run.signal);
@@ -144,7 +144,13 @@ async function receive(
   reply: Reply,
   abort: (reason: Error) => void,
 ): Promise<void> {
-  const active: ActiveTransfer = { bytes: 0, waiting: false, abort, markBytes: 0, markAt: performance.now() };
+  const active: ActiveTransfer = {
+    bytes: 0,
+    waiting: undefined,
+    abort,
+    markBytes: 0,
+    markAt: performance.now(),
+  };
   run.transfers.add(active);
   try {
     for await (const chunk of reply.body as AsyncIterable<Buffer>) {
@@ -157,9 +163,9 @@ async function receive(
       await writer.push(chunk, active);
       const wait = run.throttle.take(chunk.length);
       if (wait === 0) continue;
-      active.waiting = true;
+      active.waiting = "limit";
       await pause(wait, run.signal);
-      active.waiting = false;
+      active.waiting = undefined;
     }
   } finally {
     run.transfers.delete(active);

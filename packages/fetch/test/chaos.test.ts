@@ -46,7 +46,7 @@ const FAULTS: ((r: Random) => Parameters<Hub["setFaults"]>[0])[] = [
 ];
 
 describe(`chaos (${SECONDS} s from seed ${SEED})`, () => {
-  it("whatever faults come together, and whenever the process is killed, the files end identical", {
+  it("whatever faults come together, and whenever the process is killed or interrupted, the files end identical", {
     timeout: (SECONDS + 240) * 1000,
   }, async () => {
     const files = [...sampleFiles(2 * MIB, 3), syntheticFile("big.safetensors", 5 * MIB + 77, { seed: 8 })];
@@ -76,13 +76,15 @@ describe(`chaos (${SECONDS} s from seed ${SEED})`, () => {
           child.event((e) => e.type === "progress" && e.phase === "downloading" && e.done >= at),
           child.ended,
         ]).catch(() => undefined);
-        child.child.kill("SIGKILL");
+        child.child.kill(random.below(3) === 0 ? "SIGINT" : "SIGKILL");
         await child.ended;
       }
-      const { result } = await run(hub, dir, options).catch((error: unknown) => {
+      const { result, messages } = await run(hub, dir, options).catch((error: unknown) => {
         throw new Error(`${what}, faults ${JSON.stringify(faults)}`, { cause: error });
       });
       expect(result, what).toMatchObject({ files: files.length, verified: true });
+      // However it ended, what the journals vouch for is on the disk.
+      expect(messages.join("\n"), what).not.toContain("damaged on the disk");
       await expectComplete(dir, files);
       for (const name of Object.keys(faults)) if (hub.struck(name as never) > 0) struck.add(name);
     }

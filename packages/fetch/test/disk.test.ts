@@ -223,6 +223,41 @@ describe("interruption and full disks (hub.md section 7)", () => {
     },
   );
 
+  it.runIf(mountable)(
+    `a full disk costs nothing that was written, in the middle of a segment either${needsMount}`,
+    async () => {
+      const files = one(12 * MIB);
+      const hub = await serve(files);
+      const dir = (await smallDisk(16 * MIB))!;
+      hub.setFaults({ bps: 6 * MIB });
+      // Sparse, as on filesystems that cannot reserve; the whole file is one segment.
+      const options = { concurrency: 1, internals: { segmentBytes: 12 * MIB } };
+      const path = process.env["PATH"];
+      process.env["PATH"] = await temporary();
+      atEnd(async () => {
+        process.env["PATH"] = path;
+      });
+      let filled: Promise<void> | undefined;
+      const error = await failure(hub, dir, {
+        ...options,
+        onEvent: (event) => {
+          if (downloading(5 * MIB)(event))
+            filled ??= writeFile(join(dir, "ballast"), Buffer.alloc(8.5 * MIB)).catch(() => undefined);
+        },
+      });
+      expect(error).toMatchObject({ code: "E_SPACE", exit: 5 });
+      await filled;
+      process.env["PATH"] = path;
+      await rm(join(dir, "ballast"));
+      hub.clearFaults();
+      const { result } = await run(hub, dir, options);
+      // Buffers of 2 MiB: what was in the one that could not be written is lost.
+      expect(result.resumed_bytes).toBeGreaterThanOrEqual(4 * MIB);
+      expect(result.downloaded_bytes).toBe(12 * MIB - result.resumed_bytes);
+      await expectComplete(dir, files);
+    },
+  );
+
   it("a directory where a file should be, and a file where a directory should be, are named", async () => {
     const files = sampleFiles(100 * KIB, 1);
     const hub = await serve(files);

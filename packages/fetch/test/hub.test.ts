@@ -463,8 +463,13 @@ describe("rate limits and networks (hub.md section 7)", () => {
     const hub = await serve(files);
     const dir = await temporary();
     // A burst of one second is allowed: 1 MiB at once, the other 2 MiB at 1 MiB/s.
-    const { result } = await run(hub, dir, { limitRate: 1 * MIB });
+    const { result, events } = await run(hub, dir, { limitRate: 1 * MIB });
     expect(result.seconds).toBeGreaterThan(1.9);
+    // Its waits are not the disk's.
+    const details = events.flatMap((e) => (e.type === "progress" && e.detail?.["file"] ? [e.detail] : []));
+    expect(details.length).toBeGreaterThan(10);
+    const disk = details.filter((each) => each["waiting_for_disk"] !== 0);
+    expect(disk.length).toBeLessThan(details.length / 2);
     await expectComplete(dir, files);
   });
 });
@@ -479,6 +484,10 @@ describe("what is downloaded, and in which order", () => {
     expect(order[0]).toBe(shardName(1, 3));
     expect(order.slice(-2)).toEqual([shardName(0, 3), shardName(2, 3)]);
     expect(order.slice(1, -2)).toContain("config.json");
+    const { messages } = await run(hub, await temporary(), { first: ["config*", "modle-00001*"] });
+    expect(messages.filter((m) => m.includes("come first"))).toEqual([
+      'no file matches "modle-00001*", which was to come first',
+    ]);
   });
 
   it("include and exclude choose files; the manifest still lists all of them", async () => {

@@ -43,12 +43,14 @@ export const fetchCommand = command({
       onEvent: output.onEvent,
     });
     const fresh =
-      result.downloaded_bytes === 0
-        ? "everything was there already"
-        : `${formatBytes(result.downloaded_bytes)} downloaded`;
+      result.downloaded_bytes > 0
+        ? `${formatBytes(result.downloaded_bytes)} downloaded`
+        : args.repair && result.files === 0
+          ? "nothing was damaged"
+          : "everything was there already";
     output.result("fetch", result, [
       `${result.repo} at ${result.revision}`,
-      `${result.files} files, ${formatBytes(result.bytes)} in ${result.dir}: ${fresh}, ${formatSeconds(result.seconds)}`,
+      `${result.files} ${result.files === 1 ? "file" : "files"}, ${formatBytes(result.bytes)} in ${result.dir}: ${fresh}, ${formatSeconds(result.seconds)}`,
     ]);
   },
 });
