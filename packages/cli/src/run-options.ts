@@ -1,3 +1,4 @@
+import type { SamplerOptions } from "@k3/engine";
 import type { Argv } from "yargs";
 import { flag, idList, memory, real, text, texts, whole } from "./options.ts";
 
@@ -32,6 +33,16 @@ export function modelOptions<T>(yargs: Argv<T>) {
       default: "1",
     })
     .option("seed", whole("seed", "makes sampling repeatable", { min: 0 }));
+}
+
+type Parsed = Awaited<ReturnType<typeof modelOptions<unknown>>["argv"]>;
+
+/** How tokens are drawn, from the options that were given. */
+export function samplingOf(
+  args: Pick<Parsed, "temperature" | "topP" | "minP" | "repeatPenalty" | "seed">,
+): SamplerOptions {
+  const { temperature, topP, minP, repeatPenalty, seed } = args;
+  return { temperature, topP, minP, repeatPenalty, seed };
 }
 
 export function runOptions<T>(yargs: Argv<T>) {

@@ -3,7 +3,7 @@ import { talkThroughPipe } from "../chat/pipe.ts";
 import { isTerminal, talkInTerminal } from "../chat/terminal.ts";
 import { readTools } from "../chat/tools-file.ts";
 import { flag, text, whole } from "../options.ts";
-import { modelOptions } from "../run-options.ts";
+import { modelOptions, samplingOf } from "../run-options.ts";
 import { command } from "./command.ts";
 
 /** Room for questions and answers beyond what is kept and what one answer may take. */
@@ -72,13 +72,7 @@ export const chatCommand = command({
         tools,
         thinking: args.think,
         thinkingEffort: args.thinkingEffort,
-        sampling: {
-          temperature: args.temperature,
-          topP: args.topP,
-          minP: args.minP,
-          repeatPenalty: args.repeatPenalty,
-          seed: args.seed,
-        },
+        sampling: samplingOf(args),
         maxTokens: args.generate,
         onEvent,
       });

@@ -1,7 +1,7 @@
 import { run } from "@k3/engine";
 import { EXIT, formatBytes, formatSeconds, StageError } from "@k3/stage";
 import type { Context } from "../context.ts";
-import { runOptions } from "../run-options.ts";
+import { runOptions, samplingOf } from "../run-options.ts";
 import { command } from "./command.ts";
 
 export const runCommand = command({
@@ -23,13 +23,7 @@ export const runCommand = command({
       threads: args.threads,
       layers: args.layers,
       chunk: args.chunk,
-      sampling: {
-        temperature: args.temperature,
-        topP: args.topP,
-        minP: args.minP,
-        repeatPenalty: args.repeatPenalty,
-        seed: args.seed,
-      },
+      sampling: samplingOf(args),
       stop: args.stop,
       ignoreEos: args.ignoreEos,
       logprobs: args.logprobs,
