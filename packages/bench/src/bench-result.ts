@@ -1,6 +1,7 @@
 import { readFile } from "node:fs/promises";
-import { StageError } from "@k3/stage";
+import { formatBytes, StageError } from "@k3/stage";
 import type { Machine } from "./machine.ts";
+import type { ReadAccounts } from "./read-accounts.ts";
 import type { MeasuredRun } from "./run-protocol.ts";
 import type { RatioInterval } from "./statistics.ts";
 
@@ -21,7 +22,9 @@ export interface BenchPoint {
   memory_bytes: number;
   memory: number | "auto";
   threads: number;
+  /** The trunk's, or null for dense weights that are read from the checkpoint. */
   codec: string | null;
+  trunk: { dir: string; manifest_sha256: string } | null;
   prompt: string;
   runs: MeasuredRun[];
   median: BenchMedian;
@@ -36,7 +39,10 @@ export interface RunReceipt {
   versions: Record<string, string>;
   addon_sha256: string;
   model: { dir_revision: string | null; config_sha256: string; layers: number };
+  /** Of the trunk; null for none and for several, whose hashes are in the points. */
   trunk_manifest_sha256: string | null;
+  /** Who counted the bytes that came from the device. */
+  accounts: ReadAccounts;
   options: Record<string, unknown>;
   machine: Machine;
 }
@@ -50,6 +56,14 @@ export interface Against {
   ratio: RatioInterval;
 }
 
+/** One codec against the first of the matrix, everything else being equal. */
+export interface CodecRatio {
+  point: string;
+  over: string;
+  /** Sustained decode of this point over that of the first codec: below 1, this one is faster. */
+  ratio: RatioInterval;
+}
+
 export interface BenchResult {
   format: "k3-bench";
   version: 1;
@@ -57,12 +71,30 @@ export interface BenchResult {
   ok: boolean;
   cold: ColdMode;
   points: BenchPoint[];
+  /** Empty for a single codec, and for fewer than three runs. */
+  codec_ratios: CodecRatio[];
   against: Against | null;
   receipt: RunReceipt;
   out_dir: string;
   /** What a reader should know first, in sentences. */
   lines: string[];
 }
+
+/** `codec bf16`, or `no trunk`; with the directory where trunks of the same codec are measured side by side. */
+export function trunkLabel({ codec, trunk }: BenchPoint, among: readonly BenchPoint[]): string {
+  if (codec === null) return "no trunk";
+  const dirs = new Set(
+    among.flatMap((point) => (point.codec === codec && point.trunk ? point.trunk.dir : [])),
+  );
+  return dirs.size > 1 ? `codec ${codec} of ${trunk!.dir}` : `codec ${codec}`;
+}
+
+/** `8.00 GB, 2 threads, codec bf16`: what tells a point from the others of its prompt. */
+export function pointLabel(point: BenchPoint, among: readonly BenchPoint[]): string {
+  return `${formatBytes(point.memory_bytes)}, ${threadsLabel(point)}, ${trunkLabel(point, among)}`;
+}
+
+export const threadsLabel = ({ threads }: BenchPoint) => (threads === 1 ? "1 thread" : `${threads} threads`);
 
 /** Reads a `bench.json`. Throws E_DATA for anything else. */
 export async function readBenchResult(path: string): Promise<BenchResult> {

@@ -1,24 +1,34 @@
-import { createHash } from "node:crypto";
-import { mkdir, readFile } from "node:fs/promises";
+import { mkdir } from "node:fs/promises";
 import { cpus } from "node:os";
 import { join } from "node:path";
 import { openCheckpoint } from "@k3/checkpoint";
-import { loadTokenizer, nativeFile } from "@k3/engine";
+import { nativeFile } from "@k3/engine";
 import { StageError, type StageOptions, writeFileAtomically } from "@k3/stage";
 import { runOther } from "./against.ts";
-import type { Against, BenchMedian, BenchPoint, BenchResult, ColdMode, RunReceipt } from "./bench-result.ts";
+import {
+  type Against,
+  type BenchMedian,
+  type BenchPoint,
+  type BenchResult,
+  type CodecRatio,
+  type ColdMode,
+  pointLabel,
+  type RunReceipt,
+} from "./bench-result.ts";
 import { makeCold } from "./cold.ts";
-import { describeRatio, noiseFloor, sample } from "./compare.ts";
-import { expectationsOf } from "./expectations.ts";
+import { codecRatios, describeRatio, noiseFloor, sample } from "./compare.ts";
 import { describeMachine } from "./machine.ts";
+import { matrix, type Point, sha256Of, trunksOf } from "./matrix.ts";
 import { measureRun } from "./measure.ts";
+import { findReadAccounts } from "./read-accounts.ts";
 import { htmlReport, markdownReport } from "./report.ts";
-import type { MeasuredRun, RunRequest } from "./run-protocol.ts";
+import type { MeasuredRun } from "./run-protocol.ts";
 import { median, randomSource, ratioInterval, shuffled, spread } from "./statistics.ts";
 
 export interface BenchOptions extends StageOptions {
   modelDir: string;
-  trunkDir?: string | undefined;
+  /** Its packed trunk; several measure their codecs side by side, with null for the checkpoint's own weights. */
+  trunkDir?: string | null | readonly (string | null)[] | undefined;
   runs?: number | undefined;
   /** Budgets in bytes; what is free when not given. */
   memory?: readonly number[] | undefined;
@@ -34,20 +44,13 @@ export interface BenchOptions extends StageOptions {
   secondsPattern?: string | undefined;
 }
 
-interface Point {
-  request: RunRequest;
-  prompt: string;
-  expected: readonly number[] | undefined;
-  runs: MeasuredRun[];
-}
-
 /**
- * Measures a matrix of budgets, thread counts and prompts, every run in a process of its own, points in random order
+ * Measures a matrix of prompts, budgets, thread counts and trunks, every run in a process of its own, points in random order
  * within each round. Ids are a gate: runs that differ from each other or from what is known make the result not ok.
  * Writes bench.json, bench.md and bench.html into `outDir`.
  */
 export async function bench(options: BenchOptions): Promise<BenchResult> {
-  const { modelDir, trunkDir, runs = 3, generate = 8, outDir = "k3-bench", signal, onEvent } = options;
+  const { modelDir, runs = 3, generate = 8, outDir = "k3-bench", signal, onEvent } = options;
   if (
     (options.against === undefined) !== (options.idsPattern === undefined) ||
     (options.against === undefined) !== (options.secondsPattern === undefined)
@@ -63,9 +66,11 @@ export async function bench(options: BenchOptions): Promise<BenchResult> {
   }
   const cold = options.cold ?? (process.getuid?.() === 0 ? "drop" : "evict");
   const checkpoint = await openCheckpoint(modelDir, { signal });
-  const points = await matrix(options, checkpoint.configSha256);
+  const trunks = await trunksOf(options.trunkDir);
+  const dirs = [modelDir, ...trunks.flatMap((trunk) => trunk?.dir ?? [])];
+  const accounts = await findReadAccounts(dirs);
+  const points = await matrix(options, trunks, accounts, checkpoint.configSha256);
   const random = randomSource(points.length * runs);
-  const dirs = [modelDir, ...(trunkDir ? [trunkDir] : [])];
   const theirs: Awaited<ReturnType<typeof runOther>>[] = [];
   const measure = async (point: Point) => {
     await makeCold(cold, dirs);
@@ -83,6 +88,7 @@ export async function bench(options: BenchOptions): Promise<BenchResult> {
     if (options.against && round % 2 === 0) await measureOther();
   }
   const measured = points.map(finish);
+  const codecs = codecRatios(measured);
   const against = options.against ? compareWithOther(options.against, measured[0]!, theirs) : null;
   const ok = measured.every((point) => point.ids_as_expected !== false) && (against?.ids_equal ?? true);
   await mkdir(outDir, { recursive: true });
@@ -95,7 +101,8 @@ export async function bench(options: BenchOptions): Promise<BenchResult> {
       config_sha256: checkpoint.configSha256,
       layers: checkpoint.config.layers,
     },
-    trunk_manifest_sha256: trunkDir ? await sha256Of(join(trunkDir, "trunk.json")) : null,
+    trunk_manifest_sha256: trunks.length === 1 ? (trunks[0]?.manifest_sha256 ?? null) : null,
+    accounts,
     options: {
       runs,
       generate,
@@ -103,6 +110,7 @@ export async function bench(options: BenchOptions): Promise<BenchResult> {
       memory: options.memory ?? "auto",
       threads: options.threads ?? cpus().length,
       prompts: options.prompts ?? null,
+      trunks: trunks.map((trunk) => trunk?.dir ?? null),
     },
     machine: await describeMachine(modelDir),
   };
@@ -112,10 +120,11 @@ export async function bench(options: BenchOptions): Promise<BenchResult> {
     ok,
     cold,
     points: measured,
+    codec_ratios: codecs,
     against,
     receipt,
     out_dir: outDir,
-    lines: headlines(measured, against, ok),
+    lines: headlines(measured, codecs, against, ok),
   };
   await writeFileAtomically(join(outDir, "bench.json"), `${JSON.stringify(result)}\n`);
   await writeFileAtomically(join(outDir, "bench.md"), markdownReport(result));
@@ -123,35 +132,7 @@ export async function bench(options: BenchOptions): Promise<BenchResult> {
   return result;
 }
 
-async function matrix(options: BenchOptions, configSha256: string): Promise<Point[]> {
-  const { modelDir, trunkDir, generate = 8 } = options;
-  const known =
-    (await expectationsOf(modelDir, configSha256))?.generations.filter(({ layers }) => layers === null) ?? [];
-  const prompts =
-    options.prompts ?? known.flatMap(({ prompt }) => (prompt === null ? [] : [prompt])).slice(0, 1);
-  if (prompts.length === 0) {
-    throw new StageError("E_USAGE", "there is no prompt, and none is known for this checkpoint", {
-      hint: "give --prompt TEXT",
-    });
-  }
-  const tokenizer = await loadTokenizer(modelDir);
-  return prompts.flatMap((prompt) => {
-    const ids = tokenizer.encode(prompt);
-    const expected = known.find(({ prompt_ids }) => prompt_ids.join() === ids.join())?.generated_ids;
-    return (options.memory ?? ["auto" as const]).flatMap((memory) =>
-      (options.threads ?? [undefined]).map(
-        (threads): Point => ({
-          request: { modelDir, trunkDir, memory, threads, promptIds: ids, prompt, generate },
-          prompt,
-          expected,
-          runs: [],
-        }),
-      ),
-    );
-  });
-}
-
-function finish({ request, prompt, expected, runs }: Point): BenchPoint {
+function finish({ request, trunk, prompt, expected, runs }: Point): BenchPoint {
   const per = (of: (sample: number[]) => number): BenchMedian => {
     const value = (pick: (run: MeasuredRun) => number) => of(runs.map(pick));
     const first = (run: MeasuredRun) => run.first_decode ?? run.prefill;
@@ -169,6 +150,7 @@ function finish({ request, prompt, expected, runs }: Point): BenchPoint {
     memory: request.memory,
     threads: runs[0]!.threads,
     codec: runs[0]!.codec,
+    trunk,
     prompt,
     runs,
     median: per(median),
@@ -203,7 +185,12 @@ function compareWithOther(
   };
 }
 
-function headlines(points: readonly BenchPoint[], against: Against | null, ok: boolean): string[] {
+function headlines(
+  points: readonly BenchPoint[],
+  codecs: readonly CodecRatio[],
+  against: Against | null,
+  ok: boolean,
+): string[] {
   const known = points.filter((point) => point.ids_as_expected !== null).length;
   return [
     ok
@@ -214,19 +201,17 @@ function headlines(points: readonly BenchPoint[], against: Against | null, ok: b
         ? "WRONG IDS: a run of ours generated other ids than expected, so its speed means nothing"
         : "WRONG IDS: the other engine generated other ids than ours",
     noiseFloor({ points: [...points] }),
-    ...(against ? [againstLine(against)] : []),
+    ...(ok
+      ? codecs.map(({ point, over, ratio }) => `${point}, decode over ${over}: ${describeRatio(ratio)}`)
+      : []),
+    ...(against ? [againstLine(against, points)] : []),
   ];
 }
 
 /** A ratio between engines that answer differently says nothing, so it is not printed. */
-function againstLine({ command, ids_equal, ratio }: Against): string {
+function againstLine({ command, ids_equal, ratio }: Against, points: readonly BenchPoint[]): string {
+  const which = points.length > 1 ? ` (${pointLabel(points[0]!, points)})` : "";
   return ids_equal
-    ? `ours over ${command}: ${describeRatio(ratio)}`
+    ? `ours${which} over ${command}: ${describeRatio(ratio)}`
     : `${command} generated other ids than ours: no ratio`;
-}
-
-async function sha256Of(path: string): Promise<string> {
-  return createHash("sha256")
-    .update(await readFile(path))
-    .digest("hex");
 }

@@ -7,6 +7,15 @@ const WIDTH = 400;
 
 const escapeXml = (text: string) => text.replace(/[&<>"]/g, (c) => `&#${c.charCodeAt(0)};`);
 
+/** Characters that fit into the width: text in SVG does not break. */
+const FITS = 62;
+
+/** A label above its bar, cut in the middle where it is too long; the whole of it is its tooltip. */
+function label(text: string, y: number): string {
+  const cut = text.length > FITS ? `${text.slice(0, FITS / 2)}…${text.slice(1 - FITS / 2)}` : text;
+  return `<text x="0" y="${y}" class="label"><title>${escapeXml(text)}</title>${escapeXml(cut)}</text>`;
+}
+
 export interface Bar {
   label: string;
   /** One value per series, stacked. */
@@ -19,7 +28,7 @@ export interface Bar {
 export function barChart(title: string, series: readonly string[], bars: readonly Bar[]): string {
   const width = WIDTH;
   const row = 34;
-  const top = 44;
+  const top = 4;
   const height = top + bars.length * row + 8;
   const most = Math.max(...bars.map((bar) => bar.values.reduce((a, b) => a + b, 0)), Number.MIN_VALUE);
   const scale = (width - 110) / most;
@@ -31,7 +40,7 @@ export function barChart(title: string, series: readonly string[], bars: readonl
       x += value * scale;
       return rect;
     });
-    return `${parts.join("")}<text x="0" y="${y + 10}" class="label">${escapeXml(bar.label)}</text><text x="${(x + 6).toFixed(1)}" y="${y + 25}">${escapeXml(bar.text)}</text>`;
+    return `${parts.join("")}${label(bar.label, y + 10)}<text x="${(x + 6).toFixed(1)}" y="${y + 25}">${escapeXml(bar.text)}</text>`;
   });
   return figure(title, width, height, series, rows.join(""));
 }
@@ -48,8 +57,8 @@ export function lineChart(
   axes: { x: (value: number) => string; y: (value: number) => string },
 ): string {
   const width = WIDTH;
-  const height = 260;
-  const [left, top, right, bottom] = [8, 50, width - 8, height - 24];
+  const height = 220;
+  const [left, top, right, bottom] = [8, 20, width - 8, height - 24];
   const all = lines.flatMap((line) => line.points);
   const maxX = Math.max(...all.map(([x]) => x), Number.MIN_VALUE);
   const maxY = Math.max(...all.map(([, y]) => y), Number.MIN_VALUE);
@@ -83,16 +92,16 @@ export interface Interval {
 export function intervalChart(title: string, intervals: readonly Interval[]): string {
   const width = WIDTH;
   const row = 34;
-  const top = 44;
+  const top = 4;
   const height = top + intervals.length * row + 8;
   const low = Math.min(0.9, ...intervals.map((one) => one.low));
   const high = Math.max(1.1, ...intervals.map((one) => one.high));
   const x = (value: number) => (8 + ((value - low) / (high - low)) * (width - 16)).toFixed(1);
   const rows = intervals.map((one, index) => {
     const y = top + index * row;
-    const text = `${escapeXml(one.label)}: ${one.middle.toFixed(3)} (${one.low.toFixed(3)} to ${one.high.toFixed(3)})`;
+    const text = `${one.middle.toFixed(3)} (${one.low.toFixed(3)} to ${one.high.toFixed(3)}): ${one.label}`;
     return (
-      `<text x="0" y="${y + 10}" class="label">${text}</text>` +
+      label(text, y + 10) +
       `<line x1="${x(one.low)}" x2="${x(one.high)}" y1="${y + 21}" y2="${y + 21}" stroke="${colour(0)}" stroke-width="4"/>` +
       `<circle cx="${x(one.middle)}" cy="${y + 21}" r="5" fill="${colour(1)}"/>`
     );
@@ -111,10 +120,10 @@ function figure(
   body: string,
 ): string {
   const legend = series
-    .map((name, k) => `<tspan fill="${colour(k)}" dx="${k ? 14 : 0}">&#9632; ${escapeXml(name)}</tspan>`)
+    .map((name, k) => `<span><i style="background:${colour(k)}"></i>${escapeXml(name)}</span> `)
     .join("");
   return (
-    `<figure><svg viewBox="0 0 ${width} ${height}" role="img" aria-label="${escapeXml(title)}" xmlns="http://www.w3.org/2000/svg">` +
-    `<text x="0" y="14" class="title">${escapeXml(title)}</text><text x="0" y="32">${legend}</text>${body}</svg></figure>`
+    `<figure><figcaption><b>${escapeXml(title)}</b><br>${legend}</figcaption>` +
+    `<svg viewBox="0 0 ${width} ${height}" role="img" aria-label="${escapeXml(title)}" xmlns="http://www.w3.org/2000/svg">${body}</svg></figure>`
   );
 }

@@ -1,5 +1,13 @@
 import { formatSeconds, StageError } from "@k3/stage";
-import { type BenchPoint, type BenchResult, readBenchResult } from "./bench-result.ts";
+import {
+  type BenchPoint,
+  type BenchResult,
+  type CodecRatio,
+  pointLabel,
+  readBenchResult,
+  threadsLabel,
+  trunkLabel,
+} from "./bench-result.ts";
 import { type RatioInterval, ratioInterval } from "./statistics.ts";
 
 export interface Comparison {
@@ -30,12 +38,13 @@ export async function compareRuns(
     });
   }
   const points = left.points.flatMap((point) => {
-    const other = right.points.find((candidate) => labelOf(candidate) === labelOf(point));
+    const label = labelOf(point, left.points);
+    const other = right.points.find((candidate) => labelOf(candidate, right.points) === label);
     if (!other) return [];
     return PHASES.flatMap((phase) => {
       const [x, y] = [sample(point, phase), sample(other, phase)];
       if (x.length < 3 || y.length < 3) return [];
-      return [{ label: labelOf(point), phase, ratio: ratioInterval(x, y) }];
+      return [{ label, phase, ratio: ratioInterval(x, y) }];
     });
   });
   if (points.length === 0) {
@@ -60,9 +69,29 @@ export function sample(point: BenchPoint, phase: (typeof PHASES)[number]): numbe
   return point.runs.map((run) => run[phase]).filter((value): value is number => value !== null);
 }
 
-function labelOf(point: BenchPoint): string {
+/** Every other codec over the first, at equal prompt, budget and threads; nothing for fewer than three runs a point. */
+export function codecRatios(points: readonly BenchPoint[]): CodecRatio[] {
+  return points.flatMap((point) => {
+    const first = points.find(
+      ({ prompt, memory, threads }) =>
+        prompt === point.prompt && memory === point.memory && threads === point.threads,
+    )!;
+    if (first === point || point.runs.length < 3) return [];
+    const prompts = new Set(points.map(({ prompt }) => prompt)).size;
+    return {
+      point: `${pointLabel(point, points)}${prompts > 1 ? `, ${JSON.stringify(point.prompt)}` : ""}`,
+      over: trunkLabel(first, points),
+      ratio: ratioInterval(decodeOf(point), decodeOf(first)),
+    };
+  });
+}
+
+/** Seconds of sustained decode of each run: of the first decoded token where there is no other, of the prefill where none. */
+const decodeOf = ({ runs }: BenchPoint) => runs.map((run) => run.decode ?? run.first_decode ?? run.prefill);
+
+function labelOf(point: BenchPoint, among: readonly BenchPoint[]): string {
   const memory = point.memory === "auto" ? "automatic memory" : `${point.memory_bytes} bytes`;
-  return `${memory}, ${point.threads} threads, codec ${point.codec ?? "none"}, ${JSON.stringify(point.prompt)}`;
+  return `${memory}, ${threadsLabel(point)}, ${trunkLabel(point, among)}, ${JSON.stringify(point.prompt)}`;
 }
 
 function whatDiffers(a: BenchResult, b: BenchResult): string[] {
@@ -87,6 +116,9 @@ function whatDiffers(a: BenchResult, b: BenchResult): string[] {
 
 /** The noise floor of a result in words: the largest spread of sustained decode over its points. */
 export function noiseFloor(result: Pick<BenchResult, "points">): string {
+  const fewest = Math.min(...result.points.map((point) => point.runs.length));
+  if (fewest < 3)
+    return `noise floor: not known from ${fewest === 1 ? "one run" : `${fewest} runs`} a point; three or more tell what is a result`;
   const worst = Math.max(0, ...result.points.map((point) => point.spread.decode));
   const slowest = Math.max(0, ...result.points.map((point) => point.median.decode));
   return `noise floor: single runs of sustained decode differ by up to ${(100 * worst).toFixed(1)} % (slowest point ${formatSeconds(slowest)} a token); nothing smaller is a result`;

@@ -1,5 +1,14 @@
 export { type BenchOptions, bench } from "./bench.ts";
-export type { Against, BenchMedian, BenchPoint, BenchResult, ColdMode, RunReceipt } from "./bench-result.ts";
+export {
+  type Against,
+  type BenchMedian,
+  type BenchPoint,
+  type BenchResult,
+  type CodecRatio,
+  type ColdMode,
+  pointLabel,
+  type RunReceipt,
+} from "./bench-result.ts";
 export { type CacheSimulation, cacheSim } from "./cache-sim.ts";
 export { type CanaryCheck, type CanaryOptions, type CanaryResult, canary } from "./canary.ts";
 export { type Comparison, compareRuns } from "./compare.ts";
@@ -16,5 +25,6 @@ export {
 } from "./plan.ts";
 export type { Prediction } from "./predict.ts";
 export { type DiskProbe, type ProbeOptions, probeDisk } from "./probe.ts";
+export type { BlockDevice, ReadAccounts } from "./read-accounts.ts";
 export type { MeasuredRun, MeasuredStep } from "./run-protocol.ts";
 export type { RatioInterval } from "./statistics.ts";

@@ -3,7 +3,7 @@
 // cold and the peak of resident memory this run's alone.
 import { loadTokenizer, Model, type PassStats } from "@k3/engine";
 import { type StageEvent, toStageError } from "@k3/stage";
-import { peakResidentBytes, readCounters } from "./counters.ts";
+import { counted, peakResidentBytes, readCounters } from "./counters.ts";
 import type { MeasuredRun, MeasuredStep, RunRequest } from "./run-protocol.ts";
 import { median } from "./statistics.ts";
 
@@ -28,6 +28,7 @@ async function measure(request: RunRequest): Promise<MeasuredRun> {
   const started = performance.now();
   const memory: [number, number][] = [];
   const sample = () => memory.push([(performance.now() - started) / 1000, process.memoryUsage.rss()]);
+  sample();
   const timer = setInterval(sample, 200).unref();
   const onEvent = (event: StageEvent) => void send({ kind: "event", event });
 
@@ -39,13 +40,15 @@ async function measure(request: RunRequest): Promise<MeasuredRun> {
     onEvent,
   });
   const open = (performance.now() - started) / 1000;
+  sample();
   const ids = request.promptIds ?? (await loadTokenizer(request.modelDir)).encode(request.prompt!);
-  const before = await readCounters();
+  const before = await readCounters(request.accounts);
   const clock = performance.now();
 
   const cold = model.session();
   const coldSteps = await cold.prefill(ids, { onEvent });
   cold.close();
+  sample();
   const session = model.session();
   const prefillSteps = await session.prefill(ids, { onEvent });
   const generated: number[] = [];
@@ -55,7 +58,7 @@ async function measure(request: RunRequest): Promise<MeasuredRun> {
     if (step.stats) decodeSteps.push(step.stats);
   }
   const wall = (performance.now() - clock) / 1000;
-  const after = await readCounters();
+  const after = await readCounters(request.accounts);
   clearInterval(timer);
   sample();
 
@@ -77,6 +80,7 @@ async function measure(request: RunRequest): Promise<MeasuredRun> {
   const later = decodeSteps.slice(1).map((step) => step.seconds);
   const experts = steps.reduce((sum, step) => sum + step.experts.read, 0);
   const expertBytes = experts ? steps.reduce((sum, step) => sum + step.read.expert_bytes, 0) / experts : 0;
+  const blockBytes = after.blockReadBytes.map((bytes, k) => counted(before.blockReadBytes[k]!, bytes));
   const result: MeasuredRun = {
     open,
     cold_step: seconds(coldSteps),
@@ -90,7 +94,10 @@ async function measure(request: RunRequest): Promise<MeasuredRun> {
       (sum, { read }) => sum + read.trunk_bytes + read.head_bytes + read.expert_bytes,
       0,
     ),
-    device_bytes: after.deviceReadBytes === null ? null : after.deviceReadBytes - before.deviceReadBytes!,
+    device_bytes: counted(before.deviceReadBytes, after.deviceReadBytes),
+    cgroup_read_bytes: counted(before.cgroupReadBytes, after.cgroupReadBytes),
+    block_read_bytes: sumOfKnown(blockBytes),
+    block_devices: request.accounts.block.map((device, k) => ({ ...device, read_bytes: blockBytes[k]! })),
     expert_bytes_requested: steps.reduce((sum, step) => sum + step.experts.requested * expertBytes, 0),
     expert_bytes_avoided: steps.reduce((sum, step) => sum + step.experts.resident * expertBytes, 0),
     cpu_share: (after.cpuSeconds - before.cpuSeconds) / (wall * model.threads),
@@ -104,4 +111,12 @@ async function measure(request: RunRequest): Promise<MeasuredRun> {
   session.close();
   await model.close();
   return result;
+}
+
+/** The sum of all, or null: of some it would look like that of all. */
+function sumOfKnown(values: readonly (number | null)[]): number | null {
+  const known = values.filter((value): value is number => value !== null);
+  return known.length > 0 && known.length === values.length
+    ? known.reduce((sum, value) => sum + value, 0)
+    : null;
 }

@@ -1,33 +1,39 @@
 import { formatBytes, formatSeconds } from "@k3/stage";
-import type { BenchPoint, BenchResult } from "./bench-result.ts";
+import { type BenchPoint, type BenchResult, pointLabel } from "./bench-result.ts";
 import { barChart, intervalChart, lineChart } from "./charts.ts";
 import { describeRatio } from "./compare.ts";
-
-const short = (point: BenchPoint) =>
-  `${formatBytes(point.memory_bytes)}, ${point.threads} threads, ${point.codec ?? "none"}`;
+import type { MeasuredRun } from "./run-protocol.ts";
+import { median } from "./statistics.ts";
 
 /** The table of points as Markdown, with what it was measured on. */
 export function markdownReport(result: BenchResult): string {
   const { machine, model } = result.receipt;
   const rows = result.points.map((point) => {
-    const { median, spread } = point;
-    const cell = (phase: keyof typeof median) =>
-      `${formatSeconds(median[phase])} ± ${(100 * spread[phase]).toFixed(0)} %`;
-    const run = point.runs[0]!;
-    return (
-      `| ${short(point)} | ${JSON.stringify(point.prompt)} | ${point.runs.length} | ${cell("open")} | ${cell("cold_step")} | ${cell("prefill")} | ` +
-      `${cell("first_decode")} | ${cell("decode")} | ${formatBytes(run.owed_bytes)} | ${run.device_bytes === null ? "not known" : formatBytes(run.device_bytes)} | ` +
-      `${formatBytes(run.expert_bytes_avoided)} of ${formatBytes(run.expert_bytes_requested)} | ${formatBytes(Math.max(...point.runs.map((one) => one.peak_rss_bytes)))} | ${verdict(point)} |`
-    );
+    const cell = (phase: keyof BenchPoint["median"]) =>
+      `${formatSeconds(point.median[phase])} ± ${(100 * point.spread[phase]).toFixed(0)} %`;
+    const cells = [
+      pointLabel(point, result.points),
+      JSON.stringify(point.prompt),
+      String(point.runs.length),
+      ...PHASES.map(cell),
+      ...BYTES.map(([, of]) => bytesOf(point.runs, of)),
+      avoided(point.runs),
+      formatBytes(Math.max(...point.runs.map((one) => one.peak_rss_bytes))),
+      verdict(point),
+    ];
+    return `| ${cells.map((text) => text.replaceAll("|", "\\|")).join(" | ")} |`;
   });
+  const head = ["point", "prompt", "runs", ...PHASES.map(words), ...BYTES.map(([name]) => name), ...TAIL];
   return [
     "# k3 bench",
     "",
     ...result.lines.map((line) => `- ${line}`),
     "",
-    "| budget | prompt | runs | open | cold step | prefill | first decode | decode | bytes owed | read from the device | expert bytes avoided | peak RSS | ids |",
-    "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+    `| ${head.join(" | ")} |`,
+    `| ${head.map(() => "---").join(" | ")} |`,
     ...rows,
+    "",
+    ...howReadsWereCounted(result).map((line) => `- ${line}`),
     "",
     ...(result.against
       ? [
@@ -48,6 +54,49 @@ const CACHES = {
   none: "left as they were (warm)",
 };
 
+const PHASES = ["open", "cold_step", "prefill", "first_decode", "decode"] as const;
+const TAIL = ["expert bytes avoided", "peak RSS", "ids"];
+const words = (phase: string) => phase.replace("_", " ");
+
+/** Bytes that had to be read, and what came from the device by each of the three accounts. */
+const BYTES: readonly [string, (run: MeasuredRun) => number | null][] = [
+  ["bytes owed", (run) => run.owed_bytes],
+  ["read by the process", (run) => run.device_bytes],
+  ["by its control group", (run) => run.cgroup_read_bytes],
+  ["from the disk, by all", (run) => run.block_read_bytes],
+];
+
+/** The median of the runs, if it was counted in every one. */
+function bytesOf(runs: readonly MeasuredRun[], of: (run: MeasuredRun) => number | null): string {
+  const known = runs.map(of).filter((value) => value !== null);
+  return known.length > 0 && known.length === runs.length
+    ? formatBytes(Math.round(median(known)))
+    : "not known";
+}
+
+const avoided = (runs: readonly MeasuredRun[]) =>
+  `${bytesOf(runs, (run) => run.expert_bytes_avoided)} of ${bytesOf(runs, (run) => run.expert_bytes_requested)}`;
+
+function howReadsWereCounted({ receipt, points }: BenchResult): string[] {
+  const { block, cgroup, missing } = receipt.accounts;
+  const counts = (of: (run: MeasuredRun) => number | null) =>
+    points.every(({ runs }) => runs.every((run) => of(run) !== null));
+  return [
+    "Read by the process: `read_bytes` of /proc/self/io, what the kernel fetched from a device for it.",
+    ...(cgroup === null
+      ? []
+      : counts((run) => run.cgroup_read_bytes)
+        ? [`By its control group: ${cgroup}, of the same devices.`]
+        : [`By its control group: ${cgroup} has no account of these devices.`]),
+    ...(block.length > 0
+      ? [
+          `From the disk, by all: the counter of ${block.map(({ name, device }) => `${name} (${device})`).join(" and ")}, with what others read meanwhile.`,
+        ]
+      : []),
+    ...missing.map((line) => `Not known: ${line}.`),
+  ];
+}
+
 function verdict(point: BenchPoint): string {
   if (point.ids_as_expected === null) return "same in all runs";
   return point.ids_as_expected ? "as expected" : "**WRONG**";
@@ -55,24 +104,24 @@ function verdict(point: BenchPoint): string {
 
 /** One self-contained page: no script, no font, no request; every chart beside the table it is drawn from. */
 export function htmlReport(result: BenchResult): string {
-  const median = (point: BenchPoint) => point.runs[Math.floor(point.runs.length / 2)]!;
+  const one = (point: BenchPoint) => point.runs[Math.floor(point.runs.length / 2)]!;
+  const short = (point: BenchPoint) => pointLabel(point, result.points);
   const charts = [
     barChart(
       "Seconds by phase (medians)",
-      ["open", "cold step", "prefill", "first decode", "decode"],
+      PHASES.map(words),
       result.points.map((point) => {
-        const { open, cold_step, prefill, first_decode, decode } = point.median;
         return {
           label: short(point),
-          values: [open, cold_step, prefill, first_decode, decode],
-          text: `${formatSeconds(decode)} a token`,
+          values: PHASES.map((phase) => point.median[phase]),
+          text: `${formatSeconds(point.median.decode)} a token`,
         };
       }),
     ),
     barChart(
       "Bytes per step by source (one run of the first point)",
       ["trunk", "head", "experts"],
-      median(result.points[0]!).steps.map((step, index) => {
+      one(result.points[0]!).steps.map((step, index) => {
         const { trunk_bytes, head_bytes, expert_bytes } = step.read;
         return {
           label: `${index + 1}: ${step.phase}, ${step.tokens} tokens, ${formatSeconds(step.seconds)}`,
@@ -83,18 +132,31 @@ export function htmlReport(result: BenchResult): string {
     ),
     lineChart(
       "Resident memory over time",
-      result.points.map((point) => ({ name: short(point), points: median(point).memory })),
+      result.points.map((point) => ({ name: short(point), points: one(point).memory })),
       { x: formatSeconds, y: formatBytes },
     ),
     ...(result.points.length > 1
       ? [
           barChart(
-            "What a budget buys: seconds per decoded token",
+            "What budget, threads and codec buy: seconds per decoded token",
             ["decode"],
             result.points.map((point) => ({
               label: short(point),
               values: [point.median.decode],
               text: formatSeconds(point.median.decode),
+            })),
+          ),
+        ]
+      : []),
+    ...(result.ok && result.codec_ratios.length > 0
+      ? [
+          intervalChart(
+            `Decode over ${result.codec_ratios[0]!.over}`,
+            result.codec_ratios.map(({ point, ratio }) => ({
+              label: point,
+              low: ratio.low,
+              middle: ratio.ratio,
+              high: ratio.high,
             })),
           ),
         ]
@@ -116,15 +178,18 @@ export function htmlReport(result: BenchResult): string {
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>k3 bench</title>
 <style>
-body{font:16px/1.5 system-ui,sans-serif;max-width:44rem;margin:0 auto;padding:1rem;color:#222;background:#fff}
-svg{width:100%;max-width:34rem;height:auto;font:12px system-ui,sans-serif}svg .title{font-size:14px;font-weight:600}svg .label{fill:#555}
-figure{margin:1.5rem 0}.scroll{overflow-x:auto}table{border-collapse:collapse;font-size:13px}td,th{border:1px solid #ccc;padding:.3rem .5rem;text-align:left;white-space:nowrap}
-.wrong{color:#b00020;font-weight:700}
+body{font:16px/1.5 system-ui,sans-serif;max-width:44rem;margin:0 auto;padding:1rem;color:#222;background:#fff;overflow-wrap:anywhere}
+svg{width:100%;max-width:34rem;height:auto;font:12px system-ui,sans-serif}svg .label{fill:#555}
+figure{margin:1.5rem 0}figcaption{font-size:14px}figcaption span{display:inline-block;margin-right:.8rem;font-size:12px;color:#555}figcaption i{display:inline-block;width:.8em;height:.8em;margin-right:.3em}.scroll{overflow-x:auto}table{border-collapse:collapse;font-size:13px}td,th{border:1px solid #ccc;padding:.3rem .5rem;text-align:left;white-space:nowrap;overflow-wrap:normal}
+.run{color:#555}.wrong{color:#b00020;font-weight:700}
 </style></head><body>
 <h1>k3 bench</h1>
 <ul>${result.lines.map((line) => `<li>${escapeHtml(line)}</li>`).join("")}</ul>
 ${charts.join("\n")}
-<h2>Every point</h2><div class="scroll">${table(result)}</div>
+<h2>Every point and run</h2><div class="scroll">${table(result)}</div>
+<ul>${howReadsWereCounted(result)
+    .map((line) => `<li>${escapeHtml(line.replaceAll("`", ""))}</li>`)
+    .join("")}</ul>
 <h2>Made with</h2><div class="scroll"><table>${receiptRows(result)}</table></div>
 </body></html>
 `;
@@ -132,56 +197,79 @@ ${charts.join("\n")}
 
 function table(result: BenchResult): string {
   const head = [
-    "budget",
+    "point",
     "prompt",
     "runs",
-    "open",
-    "cold step",
-    "prefill",
-    "first decode",
-    "decode",
+    ...PHASES.map(words),
     "spread",
-    "bytes owed",
-    "from device",
+    ...BYTES.map(([name]) => name),
     "expert bytes avoided",
     "CPU",
     "I/O wait",
     "peak RSS",
     "ids",
   ];
-  const percent = (value: number | null) => (value === null ? "not known" : `${(100 * value).toFixed(0)} %`);
-  const rows = result.points.map((point) => {
-    const run = point.runs[0]!;
+  const rows = result.points.flatMap((point) => {
     const cells = [
-      short(point),
+      pointLabel(point, result.points),
       point.prompt,
       String(point.runs.length),
-      ...(["open", "cold_step", "prefill", "first_decode", "decode"] as const).map((phase) =>
-        formatSeconds(point.median[phase]),
-      ),
+      ...PHASES.map((phase) => formatSeconds(point.median[phase])),
       percent(point.spread.decode),
-      formatBytes(run.owed_bytes),
-      run.device_bytes === null ? "not known" : formatBytes(run.device_bytes),
-      `${formatBytes(run.expert_bytes_avoided)} of ${formatBytes(run.expert_bytes_requested)}`,
-      percent(run.cpu_share),
-      percent(run.io_wait_share),
-      formatBytes(Math.max(...point.runs.map((one) => one.peak_rss_bytes))),
+      ...machineCells(point.runs),
     ];
     const wrong = point.ids_as_expected === false ? ' class="wrong"' : "";
-    return `<tr>${cells.map((cell) => `<td>${escapeHtml(cell)}</td>`).join("")}<td${wrong}>${escapeHtml(verdict(point).replaceAll("*", ""))}</td></tr>`;
+    const runs = point.runs.map((run, index) => {
+      const phase = (seconds: number | null) => (seconds === null ? "" : formatSeconds(seconds));
+      return row(
+        [
+          `run ${index + 1}`,
+          "",
+          "",
+          ...PHASES.map((name) => phase(run[name])),
+          "",
+          ...machineCells([run]),
+          run.generated_ids.join(" "),
+        ],
+        ' class="run"',
+      );
+    });
+    const ids = `<td${wrong}>${escapeHtml(verdict(point).replaceAll("*", ""))}</td>`;
+    return [row(cells).replace("</tr>", `${ids}</tr>`), ...runs];
   });
   return `<table><tr>${head.map((name) => `<th>${name}</th>`).join("")}</tr>${rows.join("")}</table>`;
 }
 
+const row = (cells: readonly string[], attributes = "") =>
+  `<tr${attributes}>${cells.map((cell) => `<td>${escapeHtml(cell)}</td>`).join("")}</tr>`;
+
+const percent = (value: number) => `${(100 * value).toFixed(0)} %`;
+
+function machineCells(runs: readonly MeasuredRun[]): string[] {
+  const waits = runs.map((run) => run.io_wait_share).filter((value) => value !== null);
+  return [
+    ...BYTES.map(([, of]) => bytesOf(runs, of)),
+    avoided(runs),
+    percent(median(runs.map((run) => run.cpu_share))),
+    waits.length > 0 ? percent(median(waits)) : "not known",
+    formatBytes(Math.max(...runs.map((run) => run.peak_rss_bytes))),
+  ];
+}
+
+const trunkHashes = (points: readonly BenchPoint[]) =>
+  Object.fromEntries(
+    points.flatMap(({ trunk }) => (trunk ? [[`${trunk.dir}/trunk.json sha256`, trunk.manifest_sha256]] : [])),
+  );
+
 function receiptRows(result: BenchResult): string {
-  const { machine, model, versions, addon_sha256, trunk_manifest_sha256, options } = result.receipt;
+  const { machine, model, versions, addon_sha256, options } = result.receipt;
   const facts: Record<string, unknown> = {
     ...machine,
     ...versions,
     "addon sha256": addon_sha256,
     "model config": model.config_sha256,
     commit: model.dir_revision,
-    "trunk.json sha256": trunk_manifest_sha256,
+    ...trunkHashes(result.points),
     "caches before each run": CACHES[result.cold],
     options: JSON.stringify(options),
   };

@@ -1,3 +1,5 @@
+import type { BlockDevice, ReadAccounts } from "./read-accounts.ts";
+
 /** What a measured child process is asked to do, as JSON on its command line. */
 export interface RunRequest {
   modelDir: string;
@@ -7,6 +9,7 @@ export interface RunRequest {
   promptIds: number[] | undefined;
   prompt: string | undefined;
   generate: number;
+  accounts: ReadAccounts;
 }
 
 /** One step as the engine reports it, for the charts. */
@@ -32,9 +35,16 @@ export interface MeasuredRun {
   prompt_ids: number[];
   generated_ids: number[];
   steps: MeasuredStep[];
-  /** Bytes that the passes had to read (cold, prefill and decode), and what came from the device meanwhile. */
+  /** Bytes that the passes had to read (cold, prefill and decode). */
   owed_bytes: number;
+  /**
+   * What came from the device meanwhile: as the process is charged (/proc/self/io), as its control group is, and as the
+   * block devices that hold checkpoint and trunk count, whoever reads. Null where nobody counts.
+   */
   device_bytes: number | null;
+  cgroup_read_bytes: number | null;
+  block_read_bytes: number | null;
+  block_devices: (BlockDevice & { read_bytes: number | null })[];
   /** Expert bytes that a cache of experts saved, of those that the tokens asked for. */
   expert_bytes_requested: number;
   expert_bytes_avoided: number;

@@ -1,16 +1,23 @@
+import { createHash } from "node:crypto";
 import { copyFile, cp, mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { pack } from "@k3/pack";
 import { makeMiniature } from "@k3/testkit";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { bench, canary, compareRuns, doctor, probeDisk } from "../src/index.ts";
+import { bench, canary, compareRuns, doctor, pointLabel, probeDisk } from "../src/index.ts";
 
 let dir: string;
 let model: string;
+let bf16: string;
+let none: string;
 beforeAll(async () => {
   dir = await mkdtemp(join(tmpdir(), "k3-bench-"));
   model = join(dir, "model");
   await makeMiniature(model);
+  [bf16, none] = [join(dir, "bf16"), join(dir, "none")];
+  await pack({ modelDir: model, trunkDir: bf16, codec: "bf16" });
+  await pack({ modelDir: model, trunkDir: none, codec: "none" });
 }, 300_000);
 afterAll(() => rm(dir, { recursive: true, force: true }));
 
@@ -53,6 +60,98 @@ describe("bench on the miniature", { timeout: 300_000 }, () => {
     expect(JSON.parse(await readFile(join(dir, "a/bench.json"), "utf8"))).toMatchObject({
       format: "k3-bench",
       ok: true,
+    });
+  });
+
+  it("measures codecs side by side: every point of prompts x budgets x threads x trunks, each with its trunk's hash", async () => {
+    const result = await bench({
+      modelDir: model,
+      trunkDir: [bf16, none, null],
+      memory: [MEMORY, MEMORY + 1e6],
+      threads: [1],
+      prompts: ["The capital of France is", "Once upon a time"],
+      generate: 3,
+      cold: "evict",
+      outDir: join(dir, "codecs"),
+    });
+    expect(result.ok).toBe(true);
+    const found = result.points.map(({ prompt, memory, codec }) => [prompt, memory, codec]);
+    const wanted = ["The capital of France is", "Once upon a time"].flatMap((prompt) =>
+      [MEMORY, MEMORY + 1e6].flatMap((memory) =>
+        ["bf16", "none", null].map((codec) => [prompt, memory, codec]),
+      ),
+    );
+    expect(found).toEqual(wanted);
+    const hash = async (path: string) =>
+      createHash("sha256")
+        .update(await readFile(join(path, "trunk.json")))
+        .digest("hex");
+    expect(result.points.slice(0, 3).map(({ trunk }) => trunk)).toEqual([
+      { dir: bf16, manifest_sha256: await hash(bf16) },
+      { dir: none, manifest_sha256: await hash(none) },
+      null,
+    ]);
+    expect(result.receipt.trunk_manifest_sha256).toBeNull();
+    for (const { runs, codec } of result.points) {
+      expect(runs).toHaveLength(3);
+      for (const run of runs) expect(run.codec).toBe(codec);
+    }
+    // The same dense weights, packed to less: what has to be read says which trunk was.
+    const owed = result.points.slice(0, 3).map(({ runs }) => runs[0]!.owed_bytes);
+    expect(owed[0]).toBeLessThan(owed[1]!);
+    expect(result.codec_ratios.map(({ point, over }) => [point, over])).toEqual(
+      ["The capital of France is", "Once upon a time"].flatMap((prompt) =>
+        ["400 MB", "401 MB"].flatMap((memory) => [
+          [`${memory}, 1 thread, codec none, "${prompt}"`, "codec bf16"],
+          [`${memory}, 1 thread, no trunk, "${prompt}"`, "codec bf16"],
+        ]),
+      ),
+    );
+    const report = await readFile(join(dir, "codecs/bench.md"), "utf8");
+    for (const label of ["400 MB, 1 thread, codec bf16 |", "401 MB, 1 thread, codec none |", "no trunk |"])
+      expect(report).toContain(label);
+    if (result.receipt.accounts.block.length > 0)
+      for (const { runs } of result.points)
+        for (const run of runs) expect(run.block_read_bytes).toBeGreaterThan(0);
+  });
+
+  it("compares two results codec by codec, whatever the order in which they were measured", async () => {
+    const measured = JSON.parse(await readFile(join(dir, "codecs/bench.json"), "utf8"));
+    const turned = { ...measured, points: [...measured.points].reverse() };
+    // Twice as slow without a trunk, as before with one.
+    for (const point of turned.points)
+      if (point.codec === null)
+        point.runs = point.runs.map((run: { decode: number }) => ({ ...run, decode: run.decode * 2 }));
+    const path = join(dir, "turned.json");
+    await writeFile(path, JSON.stringify(turned));
+    const { points } = await compareRuns(path, join(dir, "codecs/bench.json"));
+    const decode = points.filter(({ phase }) => phase === "decode");
+    expect(decode).toHaveLength(12);
+    for (const { label, ratio } of decode) expect(ratio.ratio).toBe(label.includes("no trunk") ? 2 : 1);
+  });
+
+  it("one trunk gives its hash in the receipt; a directory that holds none is refused before anything runs", async () => {
+    const settings = {
+      modelDir: model,
+      memory: [MEMORY],
+      threads: [2],
+      runs: 1,
+      generate: 2,
+      cold: "none" as const,
+    };
+    const result = await bench({ ...settings, trunkDir: bf16, outDir: join(dir, "one") });
+    expect(result.receipt.trunk_manifest_sha256).toBe(result.points[0]!.trunk!.manifest_sha256);
+    expect(result).toMatchObject({ points: [{ codec: "bf16" }], codec_ratios: [] });
+    const { points } = result;
+    expect(pointLabel(points[0]!, points)).toBe("400 MB, 2 threads, codec bf16");
+    const twice = { ...points[0]!, trunk: { dir: "/ssd/trunk", manifest_sha256: "" } };
+    expect(pointLabel(twice, [...points, twice])).toBe("400 MB, 2 threads, codec bf16 of /ssd/trunk");
+    expect(result.lines).toContainEqual(
+      expect.stringContaining("noise floor: not known from one run a point"),
+    );
+    await expect(bench({ ...settings, trunkDir: [bf16, model] })).rejects.toMatchObject({
+      code: "E_DATA",
+      message: expect.stringContaining(model),
     });
   });
 

@@ -62,6 +62,16 @@ describe("help and version", () => {
     for (const flag of [...flags.split(" "), "--json", "--quiet", "--debug"]) expect(stdout).toContain(flag);
   });
 
+  it.each([
+    ["bench", ["model_dir"]],
+    ["bench compare", ["a", "b"]],
+    ["bench cache-sim", ["trace"]],
+  ])("the help of k3 %s lists its own positionals only", async (name, wanted) => {
+    const { stdout } = await k3([...name.split(" "), "--help"]);
+    const section = /\nPositionals:\n([\s\S]*?)\n\n/.exec(stdout)![1]!;
+    expect([...section.matchAll(/^ {2}(\w+)/gm)].map(([, positional]) => positional)).toEqual(wanted);
+  });
+
   it("prints the version of the package", async () => {
     expect((await k3(["--version"])).stdout).toMatch(/^\d+\.\d+\.\d+\n$/);
   });

@@ -1,5 +1,5 @@
-import { bench, cacheSim, compareRuns } from "@k3/bench";
-import { EXIT, formatBytes, formatSeconds, StageError } from "@k3/stage";
+import { type BenchPoint, bench, cacheSim, compareRuns, pointLabel } from "@k3/bench";
+import { EXIT, formatSeconds, StageError } from "@k3/stage";
 import type { Argv, Options } from "yargs";
 import type { Context } from "../context.ts";
 import { flag, sizes, text, texts, whole, wholes } from "../options.ts";
@@ -40,6 +40,10 @@ const cacheSimCommand = command({
   },
 });
 
+const phases = ({ median }: BenchPoint) =>
+  `open ${formatSeconds(median.open)}, cold step ${formatSeconds(median.cold_step)}, prefill ${formatSeconds(median.prefill)}, ` +
+  `first decode ${formatSeconds(median.first_decode)}, decode ${formatSeconds(median.decode)}`;
+
 /** An option of `bench` itself: its subcommands would take it and do nothing with it. */
 const ours = <T extends Options>(option: T) => ({ ...option, global: false });
 
@@ -52,9 +56,13 @@ export function benchCommand(context: Context) {
       yargs
         .command(compareCommand(context))
         .command(cacheSimCommand(context))
-        // Not demanded of yargs, which would demand it of the subcommands too.
+        // Not demanded of yargs, which would demand it of the subcommands too; and ours, or their help would list it.
+        .option("model_dir", ours({ type: "string" }))
         .positional("model_dir", { type: "string", describe: "the checkpoint" })
-        .option("trunk", ours(text("trunk", "its packed trunk")))
+        .option(
+          "trunk",
+          ours(texts("trunk", "its packed trunk, or none; several measure their codecs side by side")),
+        )
         .option("runs", ours({ ...whole("runs", "runs of each point", { min: 1, max: 1000 }), default: "3" }))
         .option("memory", ours(sizes("memory", "a memory budget; several make a ladder")))
         .option(
@@ -92,7 +100,7 @@ export function benchCommand(context: Context) {
         throw new StageError("E_USAGE", "k3 bench needs a model_dir", { hint: "k3 bench --help" });
       const result = await bench({
         modelDir: args.model_dir,
-        trunkDir: args.trunk,
+        trunkDir: args.trunk?.map((dir) => (dir === "none" ? null : dir)),
         runs: args.runs,
         memory: args.memory,
         threads: args.threads,
@@ -109,10 +117,8 @@ export function benchCommand(context: Context) {
       if (!result.ok) setExit(EXIT.data);
       output.result("bench", result, [
         ...result.points.map(
-          ({ memory_bytes, threads, codec, prompt, runs, median }) =>
-            `${formatBytes(memory_bytes)}, ${threads} threads, codec ${codec ?? "none"}, ${JSON.stringify(prompt)}, ${runs.length} runs: ` +
-            `open ${formatSeconds(median.open)}, cold step ${formatSeconds(median.cold_step)}, prefill ${formatSeconds(median.prefill)}, ` +
-            `first decode ${formatSeconds(median.first_decode)}, decode ${formatSeconds(median.decode)}`,
+          (point) =>
+            `${pointLabel(point, result.points)}, ${JSON.stringify(point.prompt)}, ${point.runs.length} runs: ${phases(point)}`,
         ),
         ...result.lines,
         `report in ${result.out_dir}`,
