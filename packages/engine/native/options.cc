@@ -87,10 +87,21 @@ void read_config(const Napi::Object& object, Config* c, Error* error) {
   if (*error) return;
   if (c->is_mla.size() != c->layers || c->is_moe.size() != c->layers || c->layers == 0)
     f.wrong("layer kinds");
+  // They are counted by adding them up: a 2 would point beyond the last layer's state.
+  for (uint8_t flag : c->is_mla) {
+    if (flag > 1) f.wrong("isMla");
+  }
+  for (uint8_t flag : c->is_moe) {
+    if (flag > 1) f.wrong("isMoe");
+  }
   if (c->attn_res_block_size == 0 || c->hidden == 0 || c->vocab == 0) f.wrong("config");
   if (c->moe_layers() > 0 && (c->experts_per_token == 0 || c->experts_per_token > c->experts))
     f.wrong("expert counts");
-  if (c->kda_layers() > 0 && c->kda.conv == 0) f.wrong("convolution");
+  if (c->kda_layers() > 0 && (c->kda.conv == 0 || c->kda.width() == 0)) f.wrong("KDA widths");
+  const Config::Mla& m = c->mla;
+  if (c->mla_layers() > 0 &&
+      (m.heads == 0 || m.q_lora == 0 || m.kv_lora == 0 || m.query() == 0 || m.v_dim == 0))
+    f.wrong("MLA widths");
 }
 
 }  // namespace
