@@ -3,6 +3,7 @@ import { mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { beforeAll, describe, expect, it } from "vitest";
+import { unitOf } from "./support/systemd.ts";
 import { has, noTerraform, PLAN, renderStartup } from "./support/terraform.ts";
 
 const bootstrap = join(PLAN, "bootstrap");
@@ -44,11 +45,10 @@ describe.skipIf(noTerraform)(title("rendered", noTerraform), () => {
   );
 
   it.skipIf(noSystemd)(title("installs a unit that systemd understands", noSystemd), () => {
-    const [, unit] = /<<'END-OF-PIPELINE-UNIT'\n([\s\S]*?)END-OF-PIPELINE-UNIT\n/.exec(script)!;
     const folder = mkdtempSync(join(tmpdir(), "k3-lab-unit-"));
     try {
       // Only paths that exist on this machine, so that what is left to complain about is the unit itself.
-      const text = unit!
+      const text = unitOf(script)
         .replace(/^ExecStart=.*/m, "ExecStart=/bin/true")
         .replace(/^(User|Group)=.*/gm, "$1=root");
       writeFileSync(join(folder, "k3-pipeline.service"), text);
