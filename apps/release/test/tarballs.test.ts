@@ -92,7 +92,7 @@ describe("packages as tarballs", () => {
     expect((await sandbox.run("node", isa, project)).stderr).toContain("npx k3-trunk-build");
 
     await sandbox.must("npx", ["k3-trunk-build"], project);
-    expect((await sandbox.must("node", isa, project)).stdout).toMatch(/^(scalar|avx2|avx512)\n$/);
+    expect((await sandbox.must("node", isa, project)).stdout).toMatch(/^(scalar|avx2|avx512|neon)\n$/);
     await sandbox.must("npx", ["k3-engine-build"], project);
     await expectToRun(sandbox, project);
   });

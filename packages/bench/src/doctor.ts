@@ -66,10 +66,10 @@ export async function doctor({
 
   const isa = instructionSets();
   const cpu = { model: cpus()[0]?.model.trim() ?? "unknown", threads: cpus().length, isa: isa.join(", ") };
-  if (!isa.includes("avx2")) {
+  if (isa.every((name) => name === "scalar")) {
     findings.push({
       level: "warn",
-      message: "this processor has no AVX2: the engine computes with scalar code",
+      message: "this processor has neither AVX2 nor NEON: the engine computes with scalar code",
       hint: "expect it to be ten times slower",
     });
   }

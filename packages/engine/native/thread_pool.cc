@@ -10,7 +10,11 @@ namespace {
 // Rounds follow each other within microseconds; a sleeping thread needs tens of them to wake up.
 constexpr int kSpins = 4000;
 inline void pause() {
+#if defined(__x86_64__)
   _mm_pause();
+#elif defined(__aarch64__)
+  __asm__ volatile("isb");  // a few dozen cycles; `yield` is none on most processors
+#endif
 }
 }  // namespace
 

@@ -21,7 +21,7 @@ export function nativeFile(): { path: string; version: string } {
 
 /** The instruction sets that this processor runs, best first; "scalar" is always among them. Throws as loadNative. */
 export function instructionSets(): string[] {
-  return ["avx512", "avx2", "scalar"].filter((name) => loadNative().isa(name) !== null);
+  return ["avx512", "avx2", "neon", "scalar"].filter((name) => loadNative().isa(name) !== null);
 }
 
 function load(): { addon: NativeAddon; path: string } {

@@ -26,7 +26,7 @@ export interface ModelOptions extends StageOptions {
   contextTokens?: number | undefined;
   /** Sessions and snapshots that may exist at the same time, default 1: each keeps the model's recurrent state. */
   sessions?: number | undefined;
-  /** "scalar", "avx2" or "avx512" instead of the best there is; also by the environment variable K3_ISA. */
+  /** "scalar", "avx2", "avx512" or "neon" instead of the best there is; also by the environment variable K3_ISA. */
   isa?: string | undefined;
   /** For experiments and tests; nothing here changes the answer. */
   tuning?: Tuning | undefined;

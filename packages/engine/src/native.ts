@@ -75,7 +75,7 @@ interface NativeOptions {
   direct: boolean;
   /** How reads are taken to be: 0 as measured, 1 as slow as a disk, 2 as fast as memory. */
   pace: number;
-  /** "scalar", "avx2", "avx512"; empty for the best. */
+  /** "scalar", "avx2", "avx512", "neon"; empty for the best. */
   isa: string;
 }
 

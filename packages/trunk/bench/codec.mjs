@@ -53,7 +53,7 @@ for (const [sigma, spread] of [
   const best = native.isa();
   const speed = (what, repeats) => raw.length / native.bench(what, raw, repeats) / 1e9;
   row.encode = speed("encode", 60);
-  for (const isa of ["scalar", "avx2", "avx512"]) {
+  for (const isa of ["scalar", "avx2", "avx512", "neon"]) {
     if (native.setIsa(isa)) row[isa] = speed("decode", isa === "scalar" ? 60 : 400);
   }
   native.setIsa(best);
@@ -62,13 +62,13 @@ for (const [sigma, spread] of [
 }
 if (process.argv.includes("--json")) console.log(JSON.stringify(rows));
 else {
-  console.log("sigma   spread  bits  bound  ratio   encode  scalar   avx2  avx512   crc32  (GB/s)");
+  console.log("sigma   spread  bits  bound  ratio   encode  scalar   avx2  avx512    neon   crc32  (GB/s)");
   for (const r of rows) {
     const gb = (x) => (x === undefined ? "-" : x.toFixed(1)).padStart(7);
     const bound = ((8 + r.entropy) / 16).toFixed(3);
     console.log(
       `${String(r.sigma).padEnd(7)} ${String(r.spread).padEnd(6)}  ${r.entropy.toFixed(2)}  ${bound}  ${r.ratio.toFixed(4)} ` +
-        [r.encode, r.scalar, r.avx2, r.avx512, r.crc32].map(gb).join(" "),
+        [r.encode, r.scalar, r.avx2, r.avx512, r.neon, r.crc32].map(gb).join(" "),
     );
   }
 }

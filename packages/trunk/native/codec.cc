@@ -17,6 +17,10 @@ struct Kernels {
 
 constexpr Kernels kScalar{"scalar", decode_chunk_scalar};
 
+#ifdef K3_CODEC_NEON
+constexpr Kernels kNeon{"neon", decode_chunk_neon};  // part of AArch64: nothing to ask the processor
+#endif
+
 #ifdef K3_CODEC_X86
 constexpr Kernels kAvx2{"avx2", decode_chunk_avx2};
 constexpr Kernels kAvx512{"avx512", decode_chunk_avx512};
@@ -38,6 +42,9 @@ const Kernels* find(const char* name) {
   if (std::strcmp(name, "avx2") == 0 && has_avx2()) return &kAvx2;
   if (std::strcmp(name, "avx512") == 0 && has_avx512()) return &kAvx512;
 #endif
+#ifdef K3_CODEC_NEON
+  if (std::strcmp(name, "neon") == 0) return &kNeon;
+#endif
   return nullptr;
 }
 
@@ -50,7 +57,11 @@ const Kernels* first_choice() {
   if (has_avx512()) return &kAvx512;
   if (has_avx2()) return &kAvx2;
 #endif
+#ifdef K3_CODEC_NEON
+  return &kNeon;
+#else
   return &kScalar;
+#endif
 }
 
 std::atomic<const Kernels*> g_kernels{nullptr};

@@ -26,4 +26,8 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|amd64|AMD64")
   set_source_files_properties(${K3_CODEC_DIR}/crc32_vpclmul.cc PROPERTIES COMPILE_OPTIONS
     "-mpclmul;-msse4.1;-mavx512f;-mavx512dq;-mvpclmulqdq;-Wno-uninitialized;-Wno-maybe-uninitialized")
   target_compile_definitions(k3_codec PRIVATE K3_CODEC_X86=1)
+elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "^(aarch64|arm64|ARM64)$")
+  target_sources(k3_codec PRIVATE ${K3_CODEC_DIR}/decode_neon.cc ${K3_CODEC_DIR}/crc32_arm.cc)
+  set_source_files_properties(${K3_CODEC_DIR}/crc32_arm.cc PROPERTIES COMPILE_OPTIONS "-march=armv8-a+crc")
+  target_compile_definitions(k3_codec PRIVATE K3_CODEC_NEON=1)
 endif()

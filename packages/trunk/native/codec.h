@@ -62,8 +62,8 @@ size_t encode(const uint8_t* raw, size_t raw_bytes, uint8_t* out);
 // CRC-32 of zlib (reflected 0x04C11DB7); `seed` is the checksum of what came before.
 uint32_t crc32(const void* data, size_t bytes, uint32_t seed = 0);
 
-// The instruction set in use: "scalar", "avx2" or "avx512" (F, BW, VL, VBMI, VBMI2), the best that the
-// processor has, or the one that the environment variable K3_ISA names at first use.
+// The instruction set in use: "scalar", "avx2", "avx512" (F, BW, VL, VBMI, VBMI2) or "neon", the best that
+// the processor has, or the one that the environment variable K3_ISA names at first use.
 const char* isa();
 
 // True when this build and this processor can run it.

@@ -62,11 +62,14 @@ using DecodeChunk = bool (*)(const Chunk& chunk, Scratch* scratch, uint16_t* out
 bool decode_chunk_scalar(const Chunk& chunk, Scratch* scratch, uint16_t* out);
 bool decode_chunk_avx2(const Chunk& chunk, Scratch* scratch, uint16_t* out);
 bool decode_chunk_avx512(const Chunk& chunk, Scratch* scratch, uint16_t* out);
+bool decode_chunk_neon(const Chunk& chunk, Scratch* scratch, uint16_t* out);
 
 uint32_t crc32_table(const uint8_t* data, size_t bytes, uint32_t state);
 // A multiple of 16 bytes, at least 64.
 uint32_t crc32_pclmul(const uint8_t* data, size_t bytes, uint32_t state);
 // A multiple of 256 bytes, at least 256.
 uint32_t crc32_vpclmul(const uint8_t* data, size_t bytes, uint32_t state);
+// A multiple of 8 bytes.
+uint32_t crc32_arm(const uint8_t* data, size_t bytes, uint32_t state);
 
 }  // namespace k3::codec

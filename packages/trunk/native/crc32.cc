@@ -2,6 +2,11 @@
 #include "codec.h"
 #include "codec_format.h"
 
+#if defined(K3_CODEC_NEON) && defined(__linux__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+#endif
+
 namespace k3::codec {
 namespace {
 
@@ -37,6 +42,20 @@ const bool kHasPclmul = has_pclmul();
 const bool kHasVpclmul = has_vpclmul();
 #endif
 
+#ifdef K3_CODEC_NEON
+// An option of ARMv8.0 and a part of all that came after.
+bool has_arm_crc() {
+#if defined(__linux__)
+  return (getauxval(AT_HWCAP) & HWCAP_CRC32) != 0;
+#elif defined(__APPLE__)
+  return true;
+#else
+  return false;
+#endif
+}
+const bool kHasArmCrc = has_arm_crc();
+#endif
+
 }  // namespace
 
 uint32_t crc32_table(const uint8_t* p, size_t bytes, uint32_t state) {
@@ -66,6 +85,14 @@ uint32_t crc32(const void* data, size_t bytes, uint32_t seed) {
     state = crc32_pclmul(p, folded, state);
     p += folded;
     bytes -= folded;
+  }
+#endif
+#ifdef K3_CODEC_NEON
+  if (kHasArmCrc) {
+    const size_t eights = bytes & ~size_t{7};
+    state = crc32_arm(p, eights, state);
+    p += eights;
+    bytes -= eights;
   }
 #endif
   return ~crc32_table(p, bytes, state);

@@ -110,16 +110,15 @@ inline void store_values(__m256i exponents, const uint8_t* sign_mantissa, uint16
 }
 
 }  // namespace
+}  // namespace k3::codec
+
+#include "decode_tail.h"
+
+namespace k3::codec {
 
 bool decode_chunk_avx2(const Chunk& chunk, Scratch* scratch, uint16_t* out) {
-  uint8_t* plain = scratch->level[2].bytes;
-  uint8_t* third = scratch->level[1].bytes;
+  const bool sound = expand_tail(chunk, scratch);
   const uint8_t* second = scratch->level[0].bytes;
-  for (size_t i = 0; i < chunk.counts[2]; ++i) plain[i] = chunk.plain[i];
-  bool sound = expand(chunk.codes[2], chunk.counts[1], chunk.dictionary[2], plain, third) == chunk.counts[2];
-  sound &= expand(chunk.codes[1], chunk.counts[0], chunk.dictionary[1], third, scratch->level[0].bytes) ==
-           chunk.counts[1];
-
   const __m256i dictionary = load_dictionary(chunk.dictionary[0]);
   const __m256i low = _mm256_load_si256(reinterpret_cast<const __m256i*>(kShifts.low));
   const __m256i high = _mm256_load_si256(reinterpret_cast<const __m256i*>(kShifts.high));

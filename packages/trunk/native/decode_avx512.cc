@@ -40,16 +40,15 @@ size_t expand(const uint8_t* codes, size_t values, const uint8_t entry[4], const
 }
 
 }  // namespace
+}  // namespace k3::codec
+
+#include "decode_tail.h"
+
+namespace k3::codec {
 
 bool decode_chunk_avx512(const Chunk& chunk, Scratch* scratch, uint16_t* out) {
-  uint8_t* plain = scratch->level[2].bytes;
-  uint8_t* third = scratch->level[1].bytes;
+  const bool sound = expand_tail(chunk, scratch);
   const uint8_t* second = scratch->level[0].bytes;
-  for (size_t i = 0; i < chunk.counts[2]; ++i) plain[i] = chunk.plain[i];
-  bool sound = expand(chunk.codes[2], chunk.counts[1], chunk.dictionary[2], plain, third) == chunk.counts[2];
-  sound &= expand(chunk.codes[1], chunk.counts[0], chunk.dictionary[1], third, scratch->level[0].bytes) ==
-           chunk.counts[1];
-
   const __m512i dictionary = load_dictionary(chunk.dictionary[0]);
   // The order of runs of eight from which unpacklo and unpackhi give 32 consecutive values each.
   const __m512i runs = _mm512_set_epi64(7, 3, 6, 2, 5, 1, 4, 0);

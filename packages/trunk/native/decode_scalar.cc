@@ -1,6 +1,4 @@
 // The decoding kernel in plain C++: the definition that the vector kernels must agree with, and the fallback.
-#include <cstring>
-
 #include "codec_format.h"
 
 namespace k3::codec {
@@ -28,23 +26,23 @@ size_t expand(const uint8_t* codes, size_t values, const uint8_t dictionary[4], 
 }
 
 }  // namespace
+}  // namespace k3::codec
+
+#include "decode_tail.h"
+
+namespace k3::codec {
 
 bool decode_chunk_scalar(const Chunk& chunk, Scratch* scratch, uint16_t* out) {
-  uint8_t* plain = scratch->level[2].bytes;
-  uint8_t* third = scratch->level[1].bytes;
-  uint8_t* second = scratch->level[0].bytes;
-  std::memcpy(plain, chunk.plain, chunk.counts[2]);
-  const size_t plain_taken = expand(chunk.codes[2], chunk.counts[1], chunk.dictionary[2], plain, third);
-  const size_t third_taken = expand(chunk.codes[1], chunk.counts[0], chunk.dictionary[1], third, second);
+  const bool sound = expand_tail(chunk, scratch);
   LevelBuffer exponents;
-  const size_t second_taken =
-      expand(chunk.codes[0], chunk.values, chunk.dictionary[0], second, exponents.bytes);
+  const size_t taken =
+      expand(chunk.codes[0], chunk.values, chunk.dictionary[0], scratch->level[0].bytes, exponents.bytes);
   const size_t padded = round_up(chunk.values, kGroupValues);
   for (size_t i = 0; i < padded; ++i) {
     const unsigned rotated = unsigned{exponents.bytes[i]} << 8 | chunk.sign_mantissa[i];
     out[i] = static_cast<uint16_t>(rotated >> 1 | rotated << 15);
   }
-  return plain_taken == chunk.counts[2] && third_taken == chunk.counts[1] && second_taken == chunk.counts[0];
+  return sound && taken == chunk.counts[0];
 }
 
 }  // namespace k3::codec

@@ -82,7 +82,7 @@ export interface TrunkAddon {
   decode(stored: Uint8Array, rawBytes: number, firstChunk?: number, chunks?: number): Uint8Array | null;
   /** CRC-32 as in zlib. */
   crc32(bytes: Uint8Array, seed?: number): number;
-  /** The instruction set that decoding uses: "scalar", "avx2" or "avx512". */
+  /** The instruction set that decoding uses: "scalar", "avx2", "avx512" or "neon". */
   isa(): string;
   /** Switches to another one, in the whole process; false when the processor does not have it. */
   setIsa(name: string): boolean;

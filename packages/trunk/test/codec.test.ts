@@ -7,7 +7,7 @@ import { bytesOf, normalBf16, uniforms } from "./weights.ts";
 
 const addon = trunkAddon();
 const best = addon.isa();
-const ISAS = ["scalar", "avx2", "avx512"].filter((isa) => addon.setIsa(isa));
+const ISAS = ["scalar", "avx2", "avx512", "neon"].filter((isa) => addon.setIsa(isa));
 addon.setIsa(best);
 afterEach(() => {
   addon.setIsa(best);

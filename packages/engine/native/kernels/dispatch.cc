@@ -30,6 +30,9 @@ const Kernels* kernels_for(const char* name) {
   if ((!name || !std::strcmp(name, "avx512")) && runs_avx512()) return avx512_kernels();
   if ((!name || !std::strcmp(name, "avx2")) && runs_avx2()) return avx2_kernels();
 #endif
+#ifdef K3_KERNELS_NEON  // part of AArch64: nothing to ask the processor
+  if (!name || !std::strcmp(name, "neon")) return neon_kernels();
+#endif
   if (!name || !std::strcmp(name, "scalar")) return scalar_kernels();
   return nullptr;
 }

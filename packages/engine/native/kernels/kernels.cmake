@@ -17,6 +17,9 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|amd64|AMD64)$")
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     set_property(SOURCE ${K3_KERNELS_DIR}/avx512.cc APPEND PROPERTY COMPILE_OPTIONS "-Wno-uninitialized;-Wno-maybe-uninitialized")
   endif()
+elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "^(aarch64|arm64|ARM64)$")
+  target_sources(k3_kernels PRIVATE ${K3_KERNELS_DIR}/neon.cc)
+  target_compile_definitions(k3_kernels PRIVATE K3_KERNELS_NEON)
 endif()
 
 # The test and the benchmark of the kernels, plain executables.

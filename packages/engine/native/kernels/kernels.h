@@ -30,7 +30,7 @@
 namespace k3 {
 
 struct Kernels {
-  const char* name;  // "scalar", "avx2", "avx512"
+  const char* name;  // "scalar", "avx2", "avx512", "neon"
 
   // y[t * y_stride + r] = dot(w[r * cols ..], x[t * x_stride ..]) for t < tokens, r < rows. w may be
   // unaligned.

@@ -85,7 +85,7 @@ inline void kda_last_columns(float* state, size_t dim, size_t n, const float* q,
 
 void kda_step(float* state, size_t dim, const float* q, const float* key, const float* value,
               const float* alpha, float beta, float* out) {
-  constexpr size_t kVectors = kWidth == 16 ? 8 : 4;
+  constexpr size_t kVectors = kRegisters / 4;  // the second pass keeps two of each
   size_t v = 0;
   for (; v + kVectors * kWidth <= dim; v += kVectors * kWidth)
     kda_columns<kVectors>(state + v, dim, q, key, value + v, alpha, beta, out + v);

@@ -44,6 +44,13 @@ inline void stream_rows(const Weights& weights, size_t first, size_t last, size_
       if (!starts) load_lanes(waiting + (which - first) * kLanes, sum[i]);
     }
     const unsigned char* ahead = Weights::address(row[0]) + (whole && held < kAhead ? kAhead : held);
+    // A copy that only unrolled loops touch, or GCC writes every sum to memory in every step (bf16 from L2 with
+    // AVX2: 31 GB/s so, 37 with the copy).
+    F now[kStreamRows][kParts];
+#pragma GCC unroll 8
+    for (size_t i = 0; i < kStreamRows; i++)
+#pragma GCC unroll 8
+      for (size_t p = 0; p < kParts; p++) now[i][p] = sum[i][p];
     for (size_t g = 0; g < groups; g++) {
       F operand[kParts];
       load_lanes(x + g * kLanes, operand);
@@ -54,9 +61,13 @@ inline void stream_rows(const Weights& weights, size_t first, size_t last, size_
         if (!whole) prefetch(ahead + i * row_bytes + (first_group + g) * kGroupBytes, kGroupBytes);
         Weights::group(row[i], first_group + g, part);
 #pragma GCC unroll 8
-        for (size_t p = 0; p < kParts; p++) sum[i][p] = fma(part[p], operand[p], sum[i][p]);
+        for (size_t p = 0; p < kParts; p++) now[i][p] = fma(part[p], operand[p], now[i][p]);
       }
     }
+#pragma GCC unroll 8
+    for (size_t i = 0; i < kStreamRows; i++)
+#pragma GCC unroll 8
+      for (size_t p = 0; p < kParts; p++) sum[i][p] = now[i][p];
     for (size_t i = 0; i < kStreamRows && r + i < last; i++) {
       if (x_tail) {
         F part[kParts];

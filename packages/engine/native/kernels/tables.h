@@ -8,5 +8,6 @@ namespace k3 {
 const Kernels* scalar_kernels();
 const Kernels* avx2_kernels();
 const Kernels* avx512_kernels();
+const Kernels* neon_kernels();
 
 }  // namespace k3

@@ -13,6 +13,7 @@ namespace {
 using F = __m256;
 typedef int32_t I __attribute__((vector_size(32), may_alias));
 constexpr size_t kWidth = 8;
+constexpr size_t kRegisters = 16;
 
 inline F load(const float* p) {
   return _mm256_loadu_ps(p);

@@ -13,6 +13,7 @@ namespace {
 using F = __m512;
 typedef int32_t I __attribute__((vector_size(64), may_alias));
 constexpr size_t kWidth = 16;
+constexpr size_t kRegisters = 32;
 
 inline F load(const float* p) {
   return _mm512_loadu_ps(p);

@@ -1,5 +1,5 @@
-// One number at a time: the reference, and what machines without a vector file run (NEON included: the loops
-// over 32 lanes are shaped so that a compiler can vectorise them where fma is an instruction).
+// One number at a time: the reference, and what machines without a vector file run (the loops over 32 lanes
+// are shaped so that a compiler can vectorise them where fma is an instruction).
 #pragma once
 
 #include <cstddef>
@@ -12,6 +12,7 @@ namespace {
 using F = float;
 using I = int32_t;
 constexpr size_t kWidth = 1;
+constexpr size_t kRegisters = 16;
 
 inline F load(const float* p) {
   return *p;

@@ -154,9 +154,9 @@ void add_bounds(std::vector<Point>& points, Data& data, size_t threads) {
                         return static_cast<double>(step);
                       }});
   }
-  for (const bool wide : {false, true}) {
-    const char* name = wide ? "avx512" : "avx2";
+  for (const char* name : {"avx2", "avx512", "neon"}) {
     if (!kernels_for(name)) continue;
+    const bool wide = !std::strcmp(name, "avx512");
     points.push_back({"fma", name, "registers", threads, 1, 0, 1, [wide](size_t, size_t) {
                         const size_t count = 1920000;
                         sink = static_cast<uint64_t>(multiply_add(wide, count));
@@ -221,7 +221,7 @@ int main(int argc, char** argv) {
   std::vector<Point> points;
   const std::vector<size_t> counts = threads > 1 ? std::vector<size_t>{1, threads} : std::vector<size_t>{1};
   for (const size_t n : counts) add_bounds(points, data, n);
-  for (const char* name : {"avx2", "avx512", "scalar"}) {
+  for (const char* name : {"avx2", "avx512", "neon", "scalar"}) {
     const k3::Kernels* kernels = k3::kernels_for(name);
     if (!kernels ||
         (table.empty() ? !std::strcmp(name, "scalar") && kernels != k3::kernels_for(nullptr) : table != name))

@@ -11,7 +11,7 @@
 
 namespace {
 
-const char* const kNames[] = {"scalar", "avx2", "avx512"};
+const char* const kNames[] = {"scalar", "avx2", "avx512", "neon"};
 
 std::vector<uint8_t> read_file(const char* path) {
   std::vector<uint8_t> data;

