@@ -251,6 +251,35 @@ describe("damage to what is there of a segment", () => {
   });
 });
 
+describe("a sync that failed", () => {
+  it("is not made good by a later one: the journal vouches for nothing from then on", async () => {
+    const hub = await serve(files);
+    const dir = await temporary();
+    // As Linux does it: the error is told once, and the next sync of the same file succeeds without the lost pages.
+    const before = `
+      const { open } = await import("node:fs/promises");
+      const probe = await open("/dev/null");
+      const proto = Object.getPrototypeOf(probe);
+      await probe.close();
+      const original = proto.datasync;
+      let syncs = 0;
+      proto.datasync = async function () {
+        if (++syncs === 1) throw Object.assign(new Error("EIO: i/o error, fdatasync"), { code: "EIO" });
+        return original.call(this);
+      };`;
+    hub.setFaults({ bps: 8 * MIB });
+    const { code, output } = await spawnRun(testOptions(hub, dir, { concurrency: 2, internals }), { before })
+      .ended;
+    expect(said(output).error!.message).toContain("EIO");
+    expect(code).not.toBe(0);
+    const { records } = await readJournal((await paths(dir)).journal);
+    expect(records.filter((entry) => !("v" in (entry as object)) && !("o" in (entry as object)))).toEqual([]);
+    hub.clearFaults();
+    expect((await run(hub, dir, { internals })).result.resumed_bytes).toBe(0);
+    await expectComplete(dir, files);
+  });
+});
+
 describe("journals of other versions", () => {
   it("one without records of unfinished segments, and one with records of unknown kinds, are gone on from", async () => {
     const { hub, dir, stop } = await stopped("SIGINT");
