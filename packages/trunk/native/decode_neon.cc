@@ -80,15 +80,18 @@ bool decode_chunk_neon(const Chunk& chunk, Scratch* scratch, uint16_t* out) {
   const uint8_t* second = scratch->level[0].bytes;
   const uint8x16_t dictionary = load_dictionary(chunk.dictionary[0]);
   const uint8_t* codes = chunk.codes[0];
+  // Copies: for all the compiler knows, writing to out changes the chunk.
+  const uint8_t* sign_mantissa = chunk.sign_mantissa;
+  const size_t values = chunk.values;
   size_t taken = 0;
-  for (size_t i = 0; i < chunk.values; i += kGroupValues, codes += kGroupCodeBytes) {
+  for (size_t i = 0; i < values; i += kGroupValues, codes += kGroupCodeBytes) {
     const GroupCodes group = group_codes(codes);
     for (size_t q = 0; q < 4; ++q) {
       const Step step = expand_step(group.quarter[q], dictionary, second + taken);
       taken += step.taken;
-      const uint8x16_t sign_mantissa = vld1q_u8(chunk.sign_mantissa + i + 16 * q);
-      store_rotated(vzip1q_u8(sign_mantissa, step.exponents), out + i + 16 * q);
-      store_rotated(vzip2q_u8(sign_mantissa, step.exponents), out + i + 16 * q + 8);
+      const uint8x16_t sm = vld1q_u8(sign_mantissa + i + 16 * q);
+      store_rotated(vzip1q_u8(sm, step.exponents), out + i + 16 * q);
+      store_rotated(vzip2q_u8(sm, step.exponents), out + i + 16 * q + 8);
     }
   }
   return sound && taken == chunk.counts[0];

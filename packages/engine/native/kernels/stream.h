@@ -44,8 +44,8 @@ inline void stream_rows(const Weights& weights, size_t first, size_t last, size_
       if (!starts) load_lanes(waiting + (which - first) * kLanes, sum[i]);
     }
     const unsigned char* ahead = Weights::address(row[0]) + (whole && held < kAhead ? kAhead : held);
-    // A copy that only unrolled loops touch, or GCC writes every sum to memory in every step (bf16 from L2 with
-    // AVX2: 31 GB/s so, 37 with the copy).
+    // A copy that only unrolled loops touch, or GCC writes every sum to memory in every step (bf16 from L2
+    // with AVX2: 31 GB/s so, 37 with the copy).
     F now[kStreamRows][kParts];
 #pragma GCC unroll 8
     for (size_t i = 0; i < kStreamRows; i++)
