@@ -1,4 +1,6 @@
-import { readdir, readFile } from "node:fs/promises";
+import { spawnSync } from "node:child_process";
+import { mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { parse } from "@cdktf/hcl2json";
 import { beforeAll, describe, expect, it } from "vitest";
@@ -96,6 +98,41 @@ describe("the data outlives the machine", () => {
     expect(machine.attached_disk[0].device_name).toBe(hcl("module.plan.names.data_disk"));
   });
 
+  it("the data disk is of the type, size and provisioned performance that were asked for", () => {
+    const disk = one("google_compute_disk", "data");
+    expect([disk.type, disk.size, disk.provisioned_iops, disk.provisioned_throughput]).toEqual(
+      [
+        "var.data_disk_type",
+        "var.data_disk_gb",
+        "module.plan.data_disk.iops",
+        "module.plan.data_disk.throughput",
+      ].map(hcl),
+    );
+  });
+
+  it("local SSDs are part of the machine, as many as were asked for", () => {
+    const [scratch] = one("google_compute_instance").dynamic.scratch_disk;
+    expect(scratch.for_each).toBe(hcl("range(var.local_ssd_count)"));
+    expect(scratch.content).toEqual([{ interface: "NVME" }]);
+  });
+
+  it("how the machine is stopped and restarted is what the plan decides, Spot or not", () => {
+    const [{ dynamic, ...scheduling }] = one("google_compute_instance").scheduling;
+    const decided = [
+      "provisioning_model",
+      "preemptible",
+      "automatic_restart",
+      "on_host_maintenance",
+      "instance_termination_action",
+    ];
+    expect(scheduling).toEqual(
+      Object.fromEntries(decided.map((name) => [name, hcl(`module.plan.scheduling.${name}`)])),
+    );
+    expect(dynamic.max_run_duration[0].for_each).toBe(
+      hcl("var.max_run_hours > 0 ? [var.max_run_hours * 3600] : []"),
+    );
+  });
+
   it("the boot disk goes with the machine", () => {
     const [boot] = one("google_compute_instance").boot_disk;
     expect(boot.auto_delete).toBe(true);
@@ -143,10 +180,34 @@ describe("least privilege", () => {
 describe("money", () => {
   it("a budget sends mail, its texts say that it is no cap", async () => {
     const budget = one("google_billing_budget");
+    expect(budget.count).toBe(hcl("var.budget_amount > 0 ? 1 : 0"));
+    expect(budget.amount[0].specified_amount[0].units).toBe(hcl("tostring(var.budget_amount)"));
+    expect(budget.dynamic.threshold_rules[0]).toMatchObject({
+      for_each: hcl("module.plan.budget_thresholds"),
+      content: [
+        {
+          threshold_percent: hcl("threshold_rules.value.percent"),
+          spend_basis: hcl("threshold_rules.value.basis"),
+        },
+      ],
+    });
     expect(budget.budget_filter[0].projects).toEqual([`projects/${hcl("data.google_project.lab.number")}`]);
     expect(root.variable.budget_amount[0].description).toContain("IT IS NO CAP");
     expect(await readFile(join(LAB, "budget.tf"), "utf8")).toContain("IT IS NO CAP");
     expect(root.variable.local_ssd_count[0].description).toContain("LOSE EVERYTHING");
+  });
+});
+
+describe("what a person reads after apply", () => {
+  it("is the SSH command, the log command and the next step, as the plan makes them", () => {
+    const value = (name: string) => root.output[name][0].value;
+    for (const name of ["ssh", "log", "bootstrap_log", "status", "stop"])
+      expect(value(name)).toBe(hcl(`module.plan.commands.${name}`));
+    expect(value("next_step")).toBe(
+      hcl("var.machine_present ? module.plan.commands.next_step : module.plan.commands.without_machine"),
+    );
+    expect(value("warnings")).toBe(hcl("module.plan.warnings"));
+    expect(value("pinned")).toBe(hcl("module.plan.pinned"));
   });
 });
 
@@ -156,6 +217,29 @@ describe("pins and secrets", () => {
       { google: { source: "hashicorp/google", version: "6.50.0" } },
     ]);
     expect(plan.terraform[0]).not.toHaveProperty("required_providers");
+  });
+
+  it("k3 is the version that is released, or that the first release will be", async () => {
+    const manifest = JSON.parse(await readFile(join(LAB, "../../packages/cli/package.json"), "utf8"));
+    const version = manifest.version === "0.0.0" ? "0.1.0" : manifest.version;
+    expect(root.variable.k3_version[0].default).toBe(version);
+
+    // A release writes it.
+    const folder = await mkdtemp(join(tmpdir(), "k3-lab-pin-"));
+    const copy = join(folder, "variables.tf");
+    const text = await readFile(join(LAB, "variables.tf"), "utf8");
+    await writeFile(copy, text.replace(`"${version}"`, '"0.0.9"'));
+    const pin = spawnSync(process.execPath, [join(LAB, "scripts/pin-k3.mjs"), copy], { encoding: "utf8" });
+    expect(pin).toMatchObject({ status: 0, stderr: "" });
+    expect(await readFile(copy, "utf8")).toBe(text.replace(`"${version}"`, `"${manifest.version}"`));
+    await rm(folder, { recursive: true });
+  });
+
+  it("Node.js is the version whose checksum is pinned, and the workflows test that line of it", async () => {
+    const [major] = root.variable.node_version[0].default.split(".");
+    const ci = await readFile(join(LAB, "../../.github/workflows/ci.yml"), "utf8");
+    expect(ci).toMatch(new RegExp(`node: \\[.*\\b${major}\\b.*\\]`));
+    expect(root.variable.node_sha256[0].default).toMatch(/^[0-9a-f]{64}$/);
   });
 
   it("no variable, output or file can hold a token", async () => {

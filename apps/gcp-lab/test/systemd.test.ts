@@ -1,5 +1,8 @@
 // The unit in a systemd of its own: what is started again, what is not, and that the pipeline goes on after the machine was lost.
+import { spawnSync } from "node:child_process";
+import { join } from "node:path";
 import { afterEach, beforeAll, describe, expect, it } from "vitest";
+import { K3 } from "./support/k3.ts";
 import { Init, noInit, unitOf } from "./support/systemd.ts";
 import { noTerraform, renderStartup } from "./support/terraform.ts";
 
@@ -103,5 +106,10 @@ describe.skipIf(reason)(`k3-pipeline.service${reason ? ` (skipped: ${reason})` :
     machine.boot();
     await machine.until(/^ended: success 0$/, from);
     expect(machine.journal.slice(from).join("\n")).toContain("Finished already");
+
+    // As the page's `k3 pipeline --status` does, by whoever has logged in.
+    const status = [K3, "pipeline", "--status", "--dir", join(machine.folder, "data/k3"), "--json"];
+    const { stdout } = spawnSync(process.execPath, status, { encoding: "utf8" });
+    expect(JSON.parse(stdout)).toMatchObject({ type: "result", next: null });
   });
 });

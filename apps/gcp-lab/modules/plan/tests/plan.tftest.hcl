@@ -79,6 +79,36 @@ run "the_blog_machine" {
   }
 
   assert {
+    condition     = output.commands.log == "gcloud compute ssh k3-lab --project=my-project-1 --zone=us-central1-a --tunnel-through-iap --command='sudo journalctl --unit=k3-pipeline --follow'"
+    error_message = "the log command follows the unit's journal, through the tunnel"
+  }
+
+  assert {
+    condition     = output.commands.status == "gcloud compute ssh k3-lab --project=my-project-1 --zone=us-central1-a --tunnel-through-iap --command='k3 pipeline --status --dir /mnt/k3-data/k3'"
+    error_message = "the status command asks k3 in the pipeline's directory"
+  }
+
+  assert {
+    condition     = output.commands.stop == "gcloud compute instances stop k3-lab --project=my-project-1 --zone=us-central1-a"
+    error_message = "the stop command"
+  }
+
+  assert {
+    condition     = strcontains(output.commands.next_step, "Bootstrap complete") && strcontains(output.commands.next_step, "`log`")
+    error_message = "the next step says what to wait for and what to watch"
+  }
+
+  assert {
+    condition = jsonencode(output.budget_thresholds) == jsonencode([
+      { percent = 0.5, basis = "CURRENT_SPEND" },
+      { percent = 0.9, basis = "CURRENT_SPEND" },
+      { percent = 1.0, basis = "CURRENT_SPEND" },
+      { percent = 1.0, basis = "FORECASTED_SPEND" },
+    ])
+    error_message = "mail at half, at nine tenths, when it is spent and when it will be"
+  }
+
+  assert {
     condition     = length([for warning in output.warnings : warning if strcontains(warning, "NO CAP")]) == 1
     error_message = "the budget's warning"
   }
@@ -155,6 +185,45 @@ run "local_ssd" {
   }
 }
 
+run "on_hold" {
+  command = plan
+
+  variables {
+    pipeline = "hold"
+  }
+
+  assert {
+    condition     = output.metadata["k3-pipeline"] == "hold" && strcontains(output.commands.next_step, "sudo systemctl start k3-pipeline")
+    error_message = "the machine is told to wait, and the person how to start it"
+  }
+}
+
+run "balanced" {
+  command = plan
+
+  variables {
+    data_disk_type = "pd-balanced"
+  }
+
+  assert {
+    condition     = output.data_disk.iops == null
+    error_message = "pd-balanced goes with the default machine, and is not provisioned"
+  }
+}
+
+run "ssd" {
+  command = plan
+
+  variables {
+    data_disk_type = "pd-ssd"
+  }
+
+  assert {
+    condition     = output.data_disk.iops == null
+    error_message = "pd-ssd goes with the default machine, and is not provisioned"
+  }
+}
+
 run "hyperdisk" {
   command = plan
 
@@ -197,7 +266,7 @@ run "without_budget" {
   }
 
   assert {
-    condition     = !contains(output.services, "billingbudgets.googleapis.com")
+    condition     = !contains(output.services, "billingbudgets.googleapis.com") && contains(output.services, "iap.googleapis.com")
     error_message = "no budget, no API for it"
   }
 

@@ -184,6 +184,40 @@ run "throughput_without_hyperdisk" {
   expect_failures = [var.hyperdisk_throughput]
 }
 
+run "too_few_iops" {
+  command = plan
+
+  variables {
+    machine_type   = "c3-standard-8"
+    data_disk_type = "hyperdisk-balanced"
+    hyperdisk_iops = 2999
+  }
+
+  expect_failures = [var.hyperdisk_iops]
+}
+
+run "too_little_throughput" {
+  command = plan
+
+  variables {
+    machine_type         = "c3-standard-8"
+    data_disk_type       = "hyperdisk-balanced"
+    hyperdisk_throughput = 139
+  }
+
+  expect_failures = [var.hyperdisk_throughput]
+}
+
+run "part_of_a_currency_unit" {
+  command = plan
+
+  variables {
+    budget_amount = 0.5
+  }
+
+  expect_failures = [var.budget_amount]
+}
+
 run "an_image_family_is_no_pin" {
   command = plan
 
