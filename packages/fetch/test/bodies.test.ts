@@ -101,6 +101,28 @@ describe("answers that are not what was asked for (hub.md section 7 and 5.2)", (
     await run(hub, dir);
     expect(hub.struck("wrongTotal")).toBe(2);
     await expectComplete(dir, one());
+    hub.setFaults({ wrongTotal: true });
+    const error = await failure(hub, await temporary());
+    expect(error).toMatchObject({ code: "E_HUB", exit: 6 });
+    expect(error.message).toContain(`/${4 * MIB + 1}"`);
+  });
+
+  it("a body without a length that ends properly, but not where its range does, is found out and mended", async () => {
+    const hub = await serve(one());
+    for (const [bytes, problem] of [
+      [1000, "longer than announced"],
+      [-1000, "ended 1000 bytes early"],
+    ] as const) {
+      const dir = await temporary();
+      hub.setFaults({ wrongLength: { bytes, count: 3 } });
+      const { events } = await run(hub, dir, { concurrency: 1 });
+      const last = events.findLast((e) => e.type === "progress")!;
+      expect(hub.struck("wrongLength")).toBe(3);
+      expect(last.detail).toMatchObject({ retries: 3, last_problem: expect.stringContaining(problem) });
+      await expectComplete(dir, one());
+    }
+    hub.setFaults({ wrongLength: { bytes: 1000, path: SHARD } });
+    expect(await failure(hub, await temporary())).toMatchObject({ code: "E_HUB", exit: 6 });
   });
 
   it("a spurious 416 is answered with a fresh URL and another try", async () => {
@@ -210,6 +232,30 @@ describe("connections that break (hub.md section 7)", () => {
     await shared.close();
   });
 
+  it("row 8: a signed URL is not used to its end: five minutes, or a quarter of its life, are kept clear", async () => {
+    const files = one();
+    const hub = await serve(files);
+    const options = testOptions(hub, await temporary(), {
+      internals: { timing: { refreshMargin: 300_000 } },
+    });
+    const shared = new Run(settle(options), new Report(undefined, undefined, 4), undefined, undefined);
+    const { sha256 } = await files[0]!.hashes();
+    const revision = hub.repository(REPO).resolve("main")!.sha;
+    const file = { path: SHARD, size: files[0]!.size, sha256: sha256! };
+    for (const [life, use] of [
+      [3_600_000, 3_300_000],
+      [40_000, 30_000],
+    ] as const) {
+      hub.setFaults({ ttlMs: life });
+      const before = performance.now();
+      const { goodUntil } = await new FileSource(shared, revision, file).location.get();
+      // Times of servers are in whole seconds.
+      expect(goodUntil - before).toBeGreaterThan(use - 1500);
+      expect(goodUntil - performance.now()).toBeLessThan(use + 1500);
+    }
+    await shared.close();
+  });
+
   it("a host that refuses every fresh URL ends the run with E_HUB naming it", async () => {
     const hub = await serve(one());
     const dir = await temporary();
@@ -225,7 +271,8 @@ describe("connections that break (hub.md section 7)", () => {
     const hub = await serve(files);
     const dir = await temporary();
     hub.setFaults({ stallAt: { bytes: 4 * MIB - 1000, count: 2 } });
-    const { events } = await run(hub, dir);
+    // Only the limit of the last twentieth of the job is short.
+    const { events } = await run(hub, dir, { internals: { timing: { stall: 3_600_000 } } });
     await expectComplete(dir, files);
     const problems = events.map((e) =>
       e.type === "progress" ? String(e.detail?.["last_problem"] ?? "") : "",

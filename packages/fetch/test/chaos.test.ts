@@ -31,6 +31,9 @@ const FAULTS: ((r: Random) => Parameters<Hub["setFaults"]>[0])[] = [
   (r) => ({ rangeAs200: { count: 1 + r.below(5) } }),
   () => ({ gzipWhenAsked: true }),
   (r) => ({ wrongTotal: { count: 1 + r.below(3), bytes: 1 + r.below(10) } }),
+  (r) => ({
+    wrongLength: { count: 1 + r.below(3), bytes: r.below(2) === 0 ? 1 + r.below(5000) : -1 - r.below(5000) },
+  }),
   (r) => ({ etagChangesMidFile: { count: 1 + r.below(3) } }),
   (r) => ({ flipByteAt: { bytes: r.below(2 * MIB), count: 1, path: `model-0000${1 + r.below(3)}` } }),
   (r) => ({ spurious416: 1 + r.below(3) }),

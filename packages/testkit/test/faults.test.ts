@@ -54,7 +54,7 @@ test("flipByteAt inverts one byte of the file, wherever the range starts", async
   expect(different).toEqual([[234, 255]]);
 });
 
-test("range faults: ignored, shifted, 200 with the range, wrong total, spurious 416", async () => {
+test("range faults: ignored, shifted, 200 with the range, wrong total, wrong length, spurious 416", async () => {
   const ignored = await strikesOnce({ ignoreRange: 1 });
   expect([ignored.status, ignored.body.length, ignored.headers["content-range"]]).toEqual([
     200,
@@ -67,6 +67,12 @@ test("range faults: ignored, shifted, 200 with the range, wrong total, spurious 
   expect([as200.status, as200.headers["content-range"]]).toEqual([200, `bytes 1000-1999/${shard.size}`]);
   const total = await strikesOnce({ wrongTotal: 1 });
   expect(total.headers["content-range"]).toBe(`bytes 1000-1999/${shard.size + 1}`);
+  const longer = await strikesOnce({ wrongLength: { bytes: 5, count: 1 } });
+  expect([longer.cut, longer.headers["content-length"]]).toEqual([false, undefined]);
+  expect(longer.body.equals(await fileBytes(shard, 1000, 2005))).toBe(true);
+  const shorter = await strikesOnce({ wrongLength: { bytes: -5, count: 1 } });
+  expect([shorter.cut, shorter.headers["content-range"]]).toEqual([false, `bytes 1000-1999/${shard.size}`]);
+  expect(shorter.body.equals(await fileBytes(shard, 1000, 1995))).toBe(true);
   const spurious = await strikesOnce({ spurious416: 1 });
   expect([spurious.status, spurious.headers["content-range"]]).toEqual([416, `bytes */${shard.size}`]);
 });

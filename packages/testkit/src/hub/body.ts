@@ -78,11 +78,16 @@ export async function sendFile(
   }
   const wrongTotal = faults.take("wrongTotal", file.path);
   const total = file.size + (wrongTotal ? offBy(wrongTotal) : 0);
+  const wrongLength = faults.take("wrongLength", file.path);
   exchange.begin(faults.take("rangeAs200", file.path) ? 200 : 206, {
     ...headers,
     "Content-Range": `bytes ${range.start}-${range.end - 1}/${total}`,
-    "Content-Length": range.end - range.start,
+    ...(wrongLength ? {} : { "Content-Length": range.end - range.start }),
   });
+  if (wrongLength) {
+    const end = Math.min(file.size, range.end + offBy(wrongLength));
+    range = { start: range.start, end: Math.max(range.start, end) };
+  }
   await sendBody(exchange, file, range, context);
 }
 

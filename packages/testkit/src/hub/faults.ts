@@ -34,6 +34,8 @@ export interface Faults {
   gzipWhenAsked?: Switch;
   /** The total in Content-Range is off by so many bytes (default 1). */
   wrongTotal?: Switch | (When & { bytes: number });
+  /** Sends a range chunked, without Content-Length, and ends it properly `bytes` (default 1) after its end, or before it if negative. */
+  wrongLength?: Switch | (When & { bytes: number });
   /** `X-Linked-ETag` names another content. */
   wrongEtag?: Switch;
   /** `X-Linked-Size` is off by one. */
