@@ -72,6 +72,13 @@ export function workflowComplaints(file, text) {
       if (/\$\{\{\s*github\.(event|head_ref)/.test(step.run ?? "")) {
         complaints.push(`${file}: job ${name} pastes text of the event into a script`);
       }
+      for (const command of (step.run ?? "").split(/\n|&&|;/)) {
+        if (
+          /\b(pnpm|npm) (i|install|add|ci)\b|\bnpx\b|\bpnpm dlx\b/.test(command) &&
+          !/ --frozen-lockfile\b/.test(command)
+        )
+          complaints.push(`${file}: job ${name} installs what no lockfile names: ${command.trim()}`);
+      }
     }
   }
   for (const [, action] of text.matchAll(/^\s*(?:- )?uses:\s*(.+)$/gm)) {
@@ -80,6 +87,11 @@ export function workflowComplaints(file, text) {
     }
   }
   return complaints;
+}
+
+/** A workflow of this repository, parsed. @param {string} file its name */
+export function readWorkflow(file) {
+  return parse(readFileSync(join(root, ".github/workflows", file), "utf8"));
 }
 
 function manifestsOfWorkspace() {

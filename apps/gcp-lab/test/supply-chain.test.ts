@@ -70,6 +70,16 @@ describe("workflows", () => {
       (text) => text.replace("pnpm test", 'echo "${{ github.event.pull_request.title }}"'),
       /pastes text of the event/,
     ],
+    [
+      "an install that may change the lockfile",
+      (text) => text.replace("pnpm test", "pnpm install && pnpm test"),
+      /installs what no lockfile names: pnpm install/,
+    ],
+    [
+      "a package from outside of the lockfile",
+      (text) => text.replace("pnpm test", "npx --yes something"),
+      /installs what no lockfile names/,
+    ],
     ["no time limit", (text) => text.replace("    timeout-minutes: 5\n", ""), /no timeout-minutes/],
   ])("%s is noticed", (_name, change, message) => {
     expect(workflowComplaints("ci.yml", workflow())).toEqual([]);

@@ -1,0 +1,90 @@
+// What the workflows promise: every package by itself, every Node.js, sanitizers, a nightly, a release with provenance.
+import { readdirSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import { describe, expect, it } from "vitest";
+import { readWorkflow } from "../../../scripts/supply-chain.mjs";
+import { LIBRARIES, ROOT } from "./support/workspace.ts";
+
+type Step = { uses?: string; run?: string; if?: string; env?: Record<string, string> };
+type Job = { steps: Step[]; strategy?: { matrix: Record<string, any> }; [key: string]: any };
+const ci: Record<string, Job> = readWorkflow("ci.yml").jobs;
+const nightly = readWorkflow("nightly.yml");
+const release: Job = readWorkflow("release.yml").jobs.release;
+const { scripts } = JSON.parse(readFileSync(join(ROOT, "package.json"), "utf8")) as {
+  scripts: Record<string, string>;
+};
+const runs = (job: Job) => job.steps.flatMap(({ run }) => run?.trim() ?? []);
+const expression = (name: string) => ["$", "{{ ", name, " }}"].join("");
+
+describe("the workflows", () => {
+  it("test every library and app by itself", () => {
+    const names = [...LIBRARIES.map(({ folder }) => folder), ...readdirSync(join(ROOT, "apps"))];
+    expect([...ci["stage"]!.strategy!.matrix["stage"]].sort()).toEqual(names.sort());
+    expect(runs(ci["stage"]!)).toContain('pnpm turbo run test --filter="@k3/$STAGE"');
+    for (const name of names) {
+      const group = LIBRARIES.some(({ folder }) => folder === name) ? "packages" : "apps";
+      const manifest = JSON.parse(readFileSync(join(ROOT, group, name, "package.json"), "utf8"));
+      expect(manifest.name).toBe(`@k3/${name}`);
+      expect(manifest.scripts.test).toBe("vitest run");
+    }
+  });
+
+  it("run as root those tests of the lab that need it, all of them", () => {
+    const folder = join(ROOT, "apps/gcp-lab/test");
+    const rooted = readdirSync(folder)
+      .filter((name) => name.endsWith(".test.ts"))
+      .filter((name) => /\bno(Machine|Init)\b/.test(readFileSync(join(folder, name), "utf8")));
+    const command = runs(ci["stage"]!).find((run) => run.startsWith("sudo "))!;
+    expect([...command.matchAll(/test\/(\S+)/g)].map(([, name]) => name!).sort()).toEqual(rooted.sort());
+  });
+
+  it("run all tests on Node.js 20, 22 and 24", () => {
+    expect(ci["node"]!.strategy!.matrix["node"]).toEqual([20, 22, 24]);
+    expect(runs(ci["node"]!)).toContain("pnpm test");
+  });
+
+  it("check the source, and validate the lab with its provider", () => {
+    expect(runs(ci["checks"]!)).toContain("pnpm check");
+    expect(runs(ci["provider"]!)).toContain("terraform validate");
+  });
+
+  it("build and test the native code under sanitizers", () => {
+    const sanitizers = ci["sanitizers"]!.strategy!.matrix["include"].map((entry: any) => entry.sanitizer);
+    expect(sanitizers).toEqual(["address,undefined", "thread"]);
+    const sanitized = ci["sanitizers"]!.steps.filter(
+      ({ env }) => env?.["K3_SANITIZE"] === expression("matrix.sanitizer"),
+    );
+    expect(sanitized.map(({ run }) => run)).toEqual([
+      "pnpm build",
+      expect.stringMatching(/vitest run --project trunk --project engine$/),
+    ]);
+  });
+
+  it("run the long forms every night", () => {
+    expect(nightly.on.schedule[0].cron).toMatch(/^\d+ \d+ \* \* \*$/);
+    expect(runs(nightly.jobs.chaos)[1]).toMatch(/^pnpm test:nightly /);
+    expect(scripts["test:nightly"]).toContain("K3_NIGHTLY=1 vitest run");
+  });
+
+  it("release with provenance, after the checks and the tests, and only when the owners have named their repository", () => {
+    expect(release["permissions"]).toMatchObject({ "id-token": "write" });
+    const steps = release.steps.map(({ run, uses }) => run ?? uses!.replace(/@.*/, ""));
+    expect(steps).toEqual([
+      "actions/checkout",
+      "node scripts/release-ready.mjs",
+      "pnpm/action-setup",
+      "actions/setup-node",
+      "pnpm install --frozen-lockfile",
+      "pnpm check",
+      "pnpm test",
+      "changesets/action",
+      "actions/upload-artifact",
+    ]);
+    const publish = release.steps.find(({ uses }) => uses?.startsWith("changesets/action@")) as Step & {
+      with: Record<string, string>;
+    };
+    expect(publish.env).toMatchObject({ NPM_CONFIG_PROVENANCE: "true" });
+    for (const command of [publish.with["version"]!, publish.with["publish"]!])
+      expect(scripts).toHaveProperty([command.replace("pnpm run ", "")]);
+  });
+});
