@@ -1,4 +1,6 @@
 // Requests of the Hub against a loopback Hub that fails in the ways it is told to.
+import { createServer } from "node:http";
+import type { AddressInfo } from "node:net";
 import { bytesFile, type HubOptions, type Hub as LoopbackHub, startBlackHole, startHub } from "@k3/testkit";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { HttpClient } from "../src/http-client.ts";
@@ -60,6 +62,32 @@ describe("a listing", () => {
       message: expect.stringMatching(message),
     });
     expect(loopback.requests.filter(({ where }) => where !== "hub")).toEqual([]);
+  });
+});
+
+describe("the next page of a listing", () => {
+  test.each([
+    ["on another host", "http://127.0.0.3:1/api/models/ns/model/tree/main?cursor=2", /another host/],
+    ["of another repository", "/api/models/ns/other/tree/main?cursor=2", /refused/],
+    ["on another port", "http://127.0.0.1:1/api/models/ns/model/tree/main?cursor=2", /another host/],
+  ])("%s is refused before anything can follow it", async (_, next, message) => {
+    const asked: string[] = [];
+    const server = createServer((request, response) => {
+      asked.push(request.url!);
+      response
+        .writeHead(200, { "content-type": "application/json", link: `<${next}>; rel="next"` })
+        .end("[]");
+    });
+    await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+    onTestFinished(() => void server.close());
+    const endpoint = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+    const { hub } = connect(endpoint, { token: "secret" });
+    const path = "/api/models/ns/model/tree/main?recursive=true";
+    await expect(hub.fetcher()(`${endpoint}${path}`)).rejects.toMatchObject({
+      code: "E_HUB",
+      message: expect.stringMatching(message),
+    });
+    expect(asked).toEqual([path]);
   });
 });
 
