@@ -3,7 +3,10 @@
 import { checkStructure, openCheckpoint } from "../dist/index.js";
 
 const dir = process.argv[2];
-if (!dir) throw new Error("usage: index-twin.mjs DIR");
+if (!dir || dir === "--help") {
+  console.log("node packages/checkpoint/bench/index-twin.mjs MODEL_DIR");
+  process.exit(dir ? 0 : 2);
+}
 for (let run = 1; run <= 3; run++) {
   const started = performance.now();
   const { dense, experts, opaque } = await openCheckpoint(dir);

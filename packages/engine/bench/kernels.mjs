@@ -8,6 +8,11 @@ import { resolve } from "node:path";
 import { buildKernels } from "./build-kernels.mjs";
 
 const args = process.argv.slice(2);
+if (args.includes("--help")) {
+  console.log(`node packages/engine/bench/kernels.mjs [--json] [--rounds N] [--seconds S] [--threads N] [--tokens N]
+  [--clock wall|cpu] [--only KERNEL] [--table NAME] [--from SAVED_JSON]`);
+  process.exit(0);
+}
 const json = args.includes("--json");
 const measured = args.includes("--from") ? saved(args[args.indexOf("--from") + 1]) : measure();
 

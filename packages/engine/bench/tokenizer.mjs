@@ -6,6 +6,10 @@ import { RELEASED_CAPS, splitPieces } from "../dist/text/split-pattern.js";
 import { parseTiktokenModel } from "../dist/text/tiktoken-model.js";
 import { createTokenizer } from "../dist/text/tokenizer.js";
 
+if (process.argv.includes("--help")) {
+  console.log("node packages/engine/bench/tokenizer.mjs");
+  process.exit(0);
+}
 const BASE = 163_584;
 const ROUNDS = 5;
 const PATTERN = [

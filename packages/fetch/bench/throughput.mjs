@@ -19,8 +19,14 @@ const { values, positionals } = parseArgs({
     "shard-bytes": { type: "string", default: "16250000000" },
     runs: { type: "string", default: "2" },
     dir: { type: "string", default: tmpdir() },
+    help: { type: "boolean" },
   },
 });
+if (values.help) {
+  console.log(`node packages/fetch/bench/throughput.mjs [speed] [memory] [resume] [--bytes 2000000000] [--shard-bytes 16250000000]
+  [--runs 2] [--dir /tmp]`);
+  process.exit(0);
+}
 const wanted = positionals.length > 0 ? positionals : ["speed", "memory", "resume"];
 const CONNECTIONS = 8;
 const here = (name) => fileURLToPath(new URL(name, import.meta.url));
@@ -117,7 +123,7 @@ async function speed() {
       }
     }
     console.log(
-      `  ${name.padEnd(10)}  curl ${MB(bytes / curl)} MB/s   k3 ${MB(bytes / ours)} MB/s   ratio ${(curl / ours).toFixed(3)}   (${((cpu / bytes) * 1e9).toFixed(1)} cpu-s/GB)`,
+      `  ${name.padEnd(10)}  curl ${MB(bytes / curl)} MB/s   k3 ${MB(bytes / ours)} MB/s   ratio ${(curl / ours).toFixed(2)}   (${((cpu / bytes) * 1e9).toFixed(1)} cpu-s/GB)`,
     );
   }
   server.stop();

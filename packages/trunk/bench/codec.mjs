@@ -2,6 +2,10 @@
 // exponents have 2.5, 2.7 and 2.9 bits of entropy. Speeds are of decoded bytes; the best of many passes over 1 MiB.
 import { createRequire } from "node:module";
 
+if (process.argv.includes("--help")) {
+  console.log("node packages/trunk/bench/codec.mjs [--json]");
+  process.exit(0);
+}
 const native = createRequire(import.meta.url)("../build/Release/k3_trunk.node");
 const VALUES = 1 << 19;
 

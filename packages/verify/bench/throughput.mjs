@@ -8,6 +8,10 @@ import { availableParallelism, loadavg } from "node:os";
 import { join } from "node:path";
 import { FileHasher } from "../dist/hash-pool.js";
 
+if (process.argv.includes("--help")) {
+  console.log("node packages/verify/bench/throughput.mjs [MEGABYTES=1024] [ROUNDS=5] [DIR=/tmp]");
+  process.exit(0);
+}
 const [megabytes = 1024, rounds = 5] = process.argv.slice(2, 4).map(Number);
 const OPENSSL = process.env["OPENSSL"] ?? "openssl";
 const dir = mkdtempSync(join(process.argv[4] ?? "/tmp", "k3-verify-bench-"));
@@ -22,7 +26,7 @@ const seconds = async (work) => {
   await work();
   return (performance.now() - started) / 1000;
 };
-const show = (times, bytes) => `${(bytes / Math.min(...times) / 1e6).toFixed(0)} MB/s`;
+const show = (times, bytes) => `${(bytes / Math.min(...times) / 1e9).toFixed(2)} GB/s`;
 
 const hashers = Array.from({ length: Math.max(2, availableParallelism()) }, () => new FileHasher());
 const task = { path: file, algorithm: "sha256", size };
@@ -53,6 +57,7 @@ console.log(`openssl dgst -sha256:           ${show(theirs, size)}`);
 console.log(
   `ratio of the bests ${(Math.min(...theirs) / Math.min(...ours)).toFixed(2)}, of single rounds ${ratios.map((r) => r.toFixed(2)).join(" ")}`,
 );
+const rates = [];
 for (let jobs = 1; jobs <= hashers.length; jobs *= 2) {
   const times = [];
   for (let round = 0; round < rounds; round++) {
@@ -60,7 +65,8 @@ for (let jobs = 1; jobs <= hashers.length; jobs *= 2) {
       await seconds(() => Promise.all(hashers.slice(0, jobs).map((hasher) => hasher.hash(task, () => {})))),
     );
   }
-  console.log(`jobs ${jobs}: ${show(times, size * jobs)}`);
+  rates.push(jobs / Math.min(...times));
+  console.log(`jobs ${jobs}: ${show(times, size * jobs)}, ${(rates.at(-1) / rates[0]).toFixed(2)} of one`);
 }
 await Promise.all(hashers.map((hasher) => hasher.close()));
 rmSync(dir, { recursive: true });
