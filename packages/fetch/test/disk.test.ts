@@ -60,10 +60,13 @@ describe("locks (hub.md section 7)", () => {
     const files = one();
     const hub = await serve(files);
     const dir = await temporary();
-    hub.setFaults({ bps: 2 * MIB });
+    hub.setFaults({ bps: 512 * KIB });
     const first = spawnRun(testOptions(hub, dir));
     await first.event(downloading(500_000));
-    expect(await failure(hub, dir)).toMatchObject({ code: "E_LOCKED", exit: 7 });
+    const error = await failure(hub, dir);
+    expect(error).toMatchObject({ code: "E_LOCKED", exit: 7 });
+    // By the lock, and not only when it comes to the part file.
+    expect(error.message).toContain("another process is at work on");
     hub.clearFaults();
     expect((await first.ended).code).toBe(0);
     await expectComplete(dir, files);
@@ -73,12 +76,16 @@ describe("locks (hub.md section 7)", () => {
     const files = one();
     const hub = await serve(files);
     const dir = await temporary();
-    hub.setFaults({ bps: 2 * MIB });
+    hub.setFaults({ bps: 512 * KIB });
     const options = testOptions(hub, dir, { internals: { lock: false } });
     const first = spawnRun(options);
     await first.event(downloading(500_000));
-    const error = await failure(hub, dir, { internals: { lock: false } });
-    expect(error).toMatchObject({ code: "E_LOCKED", exit: 7 });
+    // One of other settings would start the file over, and must not touch it either.
+    for (const segmentBytes of [256 * KIB, 128 * KIB]) {
+      const error = await failure(hub, dir, { internals: { lock: false, segmentBytes } });
+      expect(error).toMatchObject({ code: "E_LOCKED", exit: 7 });
+      expect(error.message).toContain(`is being downloaded by process ${first.child.pid}`);
+    }
     hub.clearFaults();
     expect((await first.ended).code).toBe(0);
     await expectComplete(dir, files);
