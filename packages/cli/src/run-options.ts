@@ -16,6 +16,12 @@ export function modelOptions<T>(yargs: Argv<T>) {
       ...whole("chunk", "prompt tokens taken through the model together", { min: 1, max: 4096 }),
       default: "128",
     })
+    .option("census", {
+      ...flag(
+        "count in the checkpoint's directory which experts are asked for, and prefer the usual ones in the cache",
+      ),
+      default: true,
+    })
     .option("temperature", {
       ...real("temperature", "0 takes the likeliest token", { min: 0, max: 100 }),
       default: "0",

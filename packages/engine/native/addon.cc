@@ -129,6 +129,7 @@ class NativeEngine : public Napi::ObjectWrap<NativeEngine> {
          InstanceMethod<&NativeEngine::free_memory>("freeMemory"),
          InstanceMethod<&NativeEngine::create_state>("createState"),
          InstanceMethod<&NativeEngine::interrupt>("interrupt"), InstanceMethod<&NativeEngine::stats>("stats"),
+         InstanceMethod<&NativeEngine::take_census>("takeCensus"),
          InstanceMethod<&NativeEngine::close>("close")});
   }
 
@@ -342,6 +343,15 @@ class NativeEngine : public Napi::ObjectWrap<NativeEngine> {
     set("pinnedBytes", engine_->pinned_bytes()), set("pinnedResident", engine_->pinned_resident());
     set("expertsCached", engine_->experts_resident()), set("bufferedFiles", engine_->buffered_files());
     out.Set("fastReads", engine_->reads_are_fast());
+    return out;
+  }
+
+  Napi::Value take_census(const Napi::CallbackInfo& info) {
+    const Napi::Env env = info.Env();
+    const ExpertCensus census = engine_ ? engine_->take_census() : ExpertCensus{};
+    Napi::Object out = Napi::Object::New(env);
+    out.Set("tokens", static_cast<double>(census.tokens));
+    out.Set("uses", to_array<Napi::Uint32Array>(env, census.uses));
     return out;
   }
 

@@ -51,6 +51,10 @@ ExpertStore::~ExpertStore() {
 Error ExpertStore::open(const Options& options) {
   options_ = options;
   if (table_.layers == 0) return {};
+  const size_t experts = size_t{table_.layers} * table_.experts;
+  if (!options.census.empty() && options.census.size() != experts) {
+    return {"E_DEFECT", "the census counts other experts", ""};
+  }
   slot_bytes_ = slot_bytes(table_);
   const uint32_t slots = options.cached + std::max(1u, options.in_flight);
   if (!area_.allocate(slot_bytes_ * slots)) {
@@ -58,8 +62,9 @@ Error ExpertStore::open(const Options& options) {
   }
   slots_.resize(slots);
   for (uint32_t s = slots; s-- > 0;) free_.push_back(s);
-  slot_of_.assign(size_t{table_.layers} * table_.experts, -1);
-  seen_.assign(slot_of_.size(), {});
+  slot_of_.assign(experts, -1);
+  seen_.assign(experts, {});
+  counted_.uses.assign(experts, 0);
   for (uint32_t r = 0; r < options.readers; ++r) readers_.emplace_back([this] { read_loop(); });
   return {};
 }
@@ -67,6 +72,8 @@ Error ExpertStore::open(const Options& options) {
 void ExpertStore::begin_pass(uint32_t tokens) {
   owed_ = 0;
   clock_ += tokens;
+  std::lock_guard lock(mutex_);
+  counted_.tokens += tokens;
 }
 
 void ExpertStore::end_pass() {
@@ -87,6 +94,7 @@ void ExpertStore::begin_layer(uint32_t layer, std::span<const ExpertUse> uses) {
     Seen& seen = seen_[expert];
     seen.count = std::ldexp(seen.count, -static_cast<int>(clock_ - seen.clock)) + uses[i].recency;
     seen.clock = clock_;
+    counted_.uses[expert] += uses[i].tokens;
     if (slot_of_[expert] >= 0) {
       requests_[i].slot = static_cast<uint32_t>(slot_of_[expert]);
       requests_[i].stage = Stage::ready;
@@ -99,14 +107,23 @@ void ExpertStore::begin_layer(uint32_t layer, std::span<const ExpertUse> uses) {
   start_reads();
 }
 
-// What an expert is worth: how often it was asked for, halved with every token since, over the layers that
-// pass until its own comes round again. An LRU keeps nothing below one token's working set; this keeps what
-// recurs.
+ExpertCensus ExpertStore::take_census() {
+  std::lock_guard lock(mutex_);
+  ExpertCensus taken = {0, std::vector<uint32_t>(counted_.uses.size(), 0)};
+  std::swap(taken, counted_);
+  return taken;
+}
+
+// What an expert is worth: how often it was asked for, halved with every token since, and how often per token
+// in earlier runs, over the layers that pass until its own comes round again. An LRU keeps nothing below one
+// token's working set; this keeps what recurs.
 double ExpertStore::value(int64_t expert) const {
   const Seen& seen = seen_[static_cast<size_t>(expert)];
   const uint32_t layer = static_cast<uint32_t>(expert / table_.experts);
   const uint32_t distance = layer > layer_ ? layer - layer_ : layer + table_.layers - layer_;
-  return std::ldexp(static_cast<double>(seen.count), -static_cast<int>(clock_ - seen.clock)) / distance;
+  const double recent = std::ldexp(static_cast<double>(seen.count), -static_cast<int>(clock_ - seen.clock));
+  const double usual = options_.census.empty() ? 0 : options_.census[static_cast<size_t>(expert)];
+  return (recent + usual) / distance;
 }
 
 // Of the cached experts that this layer does not use: what the least worthy is worth. More than any when none

@@ -37,6 +37,13 @@ struct ExpertTable {
 struct ExpertUse {
   uint32_t expert = 0;
   float recency = 0;
+  uint32_t tokens = 0;  // of the pass that chose it
+};
+
+// How often experts were chosen, over many tokens.
+struct ExpertCensus {
+  uint64_t tokens = 0;
+  std::vector<uint32_t> uses;  // [layers][experts]
 };
 
 inline constexpr uint32_t kMaxParts = 6;
@@ -47,6 +54,8 @@ class ExpertStore {
     uint32_t readers = 0;
     uint32_t cached = 0;     // experts that stay
     uint32_t in_flight = 0;  // slots beyond those, for experts that are on their way through; at least 1
+    // [layers][experts]: uses per token in earlier runs, or empty.
+    std::vector<float> census;
   };
   struct Ready {
     uint32_t index = 0;   // into the uses of begin_layer
@@ -74,6 +83,8 @@ class ExpertStore {
   void end_layer();
 
   uint64_t owed() const { return owed_; }
+  // What was chosen since the last call; from any thread.
+  ExpertCensus take_census();
   uint32_t resident() const { return cached_count_; }
 
  private:
@@ -120,6 +131,7 @@ class ExpertStore {
   std::vector<uint32_t> free_;
   std::vector<int32_t> slot_of_;  // per expert of every layer: its cached slot, or -1
   std::vector<Seen> seen_;
+  ExpertCensus counted_;
   uint32_t clock_ = 0, cached_count_ = 0;
 
   uint32_t layer_ = 0;

@@ -150,7 +150,7 @@ void Forward::sort_by_expert() {
   for (uint32_t e = 0; e < c_.experts; ++e) {
     if (count[e] == 0) continue;
     next[e] = use_begin_.back();
-    uses_.push_back({e, recency[e]});
+    uses_.push_back({e, recency[e], count[e]});
     use_begin_.push_back(use_begin_.back() + count[e]);
   }
   for (uint32_t i = 0; i < pairs; ++i) a_.entry[i] = next[a_.chosen[i]]++;

@@ -230,6 +230,11 @@ Error read_options(const Napi::Object& object, EngineOptions* options) {
   f.number("pace", &pace, 2);
   options->pace = static_cast<FileReader::Pace>(pace);
   f.array<uint8_t>("pinned", napi_uint8_array, &options->stream.pinned);
+  f.array<float>("census", napi_float32_array, &options->store.census);
+  // A token chooses an expert once at most.
+  for (float share : options->store.census) {
+    if (!(share >= 0 && share <= 1)) f.wrong("census");
+  }
   const Napi::Value isa = object.Get("isa");
   const std::string name = isa.IsString() ? isa.As<Napi::String>().Utf8Value() : "";
   options->kernels = kernels_for(name.empty() ? nullptr : name.c_str());

@@ -16,19 +16,20 @@ export interface ExpertCacheResult {
  * Replays a trace token by token, layer by layer, as decoding does, through a cache of `slots` experts.
  *
  * The engine's rule (native/expert_store.cc follows the same): an expert's worth is the number of tokens that chose it,
- * halved with every token since, over the number of layers until its own comes round again. When the cache is full, a
+ * halved with every token since, plus its uses per token of `census` (tokens of earlier runs), over the number of layers until its own comes round again. When the cache is full, a
  * read expert takes the place of the least worthy cached one if that is worth less; else it leaves at once.
  */
 export function simulateExpertCache(
   trace: ExpertTrace,
   policy: ExpertCachePolicy,
   slots: number,
+  census?: ExpertTrace,
 ): ExpertCacheResult {
   if (!Number.isInteger(slots) || slots < 0) {
     throw new StageError("E_USAGE", `a cache of ${slots} experts cannot be`);
   }
   const rule =
-    policy === "lru" ? new Lru() : policy === "k3" ? new Recurrence(trace.length) : new Belady(trace);
+    policy === "lru" ? new Lru() : policy === "k3" ? new Recurrence(trace.length, census) : new Belady(trace);
   const cached = new Set<number>();
   const result = { requests: 0, hits: 0 };
   const tokens = Math.min(...trace.map((layer) => layer.length));
@@ -87,11 +88,19 @@ class Lru implements Rule {
 class Recurrence implements Rule {
   readonly #layers: number;
   readonly #seen = new Map<number, { count: number; token: number }>();
+  /** Per expert: uses per token in the census. */
+  readonly #usual = new Map<number, number>();
   #token = 0;
   #layer = 0;
 
-  constructor(layers: number) {
+  constructor(layers: number, census: ExpertTrace | undefined) {
     this.#layers = layers;
+    for (const [layer, tokens] of (census ?? []).entries()) {
+      for (const expert of tokens.flat()) {
+        const key = expert * layers + layer;
+        this.#usual.set(key, (this.#usual.get(key) ?? 0) + 1 / tokens.length);
+      }
+    }
   }
 
   arrive(token: number, layer: number, keys: readonly number[]): void {
@@ -107,7 +116,7 @@ class Recurrence implements Rule {
     const { count, token } = this.#seen.get(key)!;
     const layer = key % this.#layers;
     const distance = layer > this.#layer ? layer - this.#layer : layer + this.#layers - this.#layer;
-    return (count * 0.5 ** (this.#token - token)) / distance;
+    return (count * 0.5 ** (this.#token - token) + (this.#usual.get(key) ?? 0)) / distance;
   }
 }
 

@@ -5,6 +5,7 @@ export {
   type ExpertTrace,
   simulateExpertCache,
 } from "./expert-cache.ts";
+export { censusPath } from "./expert-census.ts";
 export { instructionSets, nativeFile } from "./loader.ts";
 export { type AvailableMemory, availableMemory } from "./memory.ts";
 export { Model, type ModelOptions, type Pass, type PassStats, type Tuning } from "./model.ts";

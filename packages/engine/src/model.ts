@@ -2,6 +2,7 @@ import { availableParallelism } from "node:os";
 import { type K3Config, openCheckpoint } from "@k3/checkpoint";
 import { formatBytes, Meter, StageError, type StageOptions, throwIfAborted, toStageError } from "@k3/stage";
 import { openTrunk } from "@k3/trunk";
+import { CensusKeeper } from "./census-keeper.ts";
 import { loadNative } from "./loader.ts";
 import { availableMemory, residentBytes } from "./memory.ts";
 import type { NativeAddon, NativeEngine, NativePass, NativeState, NativeStats } from "./native.ts";
@@ -28,6 +29,11 @@ export interface ModelOptions extends StageOptions {
   sessions?: number | undefined;
   /** "scalar", "avx2", "avx512" or "neon" instead of the best there is; also by the environment variable K3_ISA. */
   isa?: string | undefined;
+  /**
+   * A file that counts how often experts are chosen, over all runs that name it: the cache prefers what was asked for
+   * often. Made when it is missing; see `censusPath` for the usual place. Without one only this run counts.
+   */
+  census?: string | undefined;
   /** For experiments and tests; nothing here changes the answer. */
   tuning?: Tuning | undefined;
 }
@@ -82,6 +88,9 @@ export class Model {
   /** The instruction set in use. */
   readonly isa: string;
   readonly threads: number;
+  /** Tokens that the census of experts had counted when the model was opened; null without a census. */
+  readonly censusTokens: number | null;
+  readonly #census: CensusKeeper | undefined;
   readonly #engine: NativeEngine;
   readonly #sessions: number;
   readonly #states = new Set<NativeState>();
@@ -95,6 +104,7 @@ export class Model {
     >,
     engine: NativeEngine,
     sessions: number,
+    census: CensusKeeper | undefined,
   ) {
     this.config = fields.config;
     this.plan = fields.plan;
@@ -104,6 +114,8 @@ export class Model {
     this.trunk = fields.trunk;
     this.isa = fields.isa;
     this.threads = fields.threads;
+    this.censusTokens = census?.tokens ?? null;
+    this.#census = census;
     this.#engine = engine;
     this.#sessions = sessions;
   }
@@ -130,6 +142,11 @@ export class Model {
     const tuning = options.tuning ?? {};
     const tables = buildTables(checkpoint, trunk, tuning.blockBytes);
     const engine = fromNative(() => new addon.NativeEngine(tables));
+    const counted = { configSha256, layers: tables.experts.layers, experts: tables.experts.experts };
+    const census =
+      options.census === undefined || counted.layers === 0
+        ? undefined
+        : await CensusKeeper.open(options.census, counted, onEvent);
     throwIfAborted(signal);
 
     const budgetBytes = requireBudget(options.memory ?? "auto");
@@ -155,13 +172,14 @@ export class Model {
         expertsInFlight: Math.max(1, plan.expertsInFlight),
         pinned: plan.pinned,
         direct: tuning.direct ?? true,
+        census: census?.shares ?? new Float32Array(0),
         pace: tuning.pace === undefined ? 0 : tuning.pace === "disk" ? 1 : 2,
         isa,
       }),
     );
     const codec = trunk?.manifest.codec ?? "none";
     const fields = { config, plan, layers, revision, configSha256, isa, threads };
-    return new Model({ ...fields, trunk: { codec, storedBytes: plan.trunkBytes } }, engine, sessions);
+    return new Model({ ...fields, trunk: { codec, storedBytes: plan.trunkBytes } }, engine, sessions, census);
   }
 
   /** A new sequence, empty. Throws E_MEMORY when as many exist as the plan has room for. */
@@ -181,6 +199,7 @@ export class Model {
     this.#closed = true;
     this.#engine.interrupt();
     await this.#queue.catch(() => undefined);
+    await this.#census?.add(this.#engine.takeCensus());
     for (const state of this.#states) void this.#engine.release(state);
     this.#states.clear();
     await this.#engine.freeMemory();
@@ -234,7 +253,9 @@ export class Model {
       try {
         const pass = await running;
         const seconds = (performance.now() - started) / 1000;
-        return { ...pass, stats: passStats(ids.length, seconds, before, this.#engine.stats()) };
+        const stats = passStats(ids.length, seconds, before, this.#engine.stats());
+        if (this.#census?.due) await this.#census.add(this.#engine.takeCensus());
+        return { ...pass, stats };
       } catch (error) {
         throwIfAborted(options.signal);
         throw error;

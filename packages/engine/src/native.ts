@@ -73,6 +73,8 @@ interface NativeOptions {
   /** One byte per block: 1 keeps it in memory once it has been read. */
   pinned: Uint8Array;
   direct: boolean;
+  /** [layers with experts][experts]: uses per token in earlier runs, 0 to 1; or empty. */
+  census: Float32Array;
   /** How reads are taken to be: 0 as measured, 1 as slow as a disk, 2 as fast as memory. */
   pace: number;
   /** "scalar", "avx2", "avx512", "neon"; empty for the best. */
@@ -156,6 +158,8 @@ export interface NativeEngine {
   freeMemory(): Promise<void> | undefined;
   interrupt(): void;
   stats(): NativeStats;
+  /** How often each expert was chosen since the last call: [layers with experts][experts]. */
+  takeCensus(): { tokens: number; uses: Uint32Array };
   close(): void;
 }
 

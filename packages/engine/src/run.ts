@@ -31,6 +31,8 @@ export interface RunOptions extends StageOptions {
   layers?: number | undefined;
   chunk?: number | undefined;
   isa?: string | undefined;
+  /** A file that counts the experts chosen, as for Model.open. */
+  census?: string | undefined;
   sampling?: SamplerOptions | undefined;
   /** Texts that end the generation; they are not part of `text`. */
   stop?: readonly string[] | undefined;
@@ -65,6 +67,8 @@ export interface RunResult {
   steps: RunStep[];
   memory: { budget_bytes: number; planned_bytes: number; peak_rss_bytes: number };
   trunk: { codec: string; stored_bytes: number; pinned_bytes: number };
+  /** Tokens of earlier runs that the cache of experts was told about; null without a census. */
+  census_tokens: number | null;
   model: { layers: number; revision: string | null; config_sha256: string };
   /** Makes sampling repeatable. A string: it has 64 bits. */
   seed: string;
@@ -100,9 +104,9 @@ export async function run(options: RunOptions): Promise<RunResult> {
   const output = new TextOutput(tokenizer, options, new Set(endIds));
 
   const contextTokens = Math.max(1, (stateIds?.length ?? 0) + resumption.feed.length + generate);
-  const { trunkDir, memory, threads, layers, chunk, isa } = options;
+  const { trunkDir, memory, threads, layers, chunk, isa, census } = options;
   const model = await Model.open({
-    ...{ modelDir, trunkDir, memory, threads, layers, chunk, isa, contextTokens, signal, onEvent },
+    ...{ modelDir, trunkDir, memory, threads, layers, chunk, isa, census, contextTokens, signal, onEvent },
   });
   try {
     const session = model.session();
@@ -137,6 +141,7 @@ export async function run(options: RunOptions): Promise<RunResult> {
         peak_rss_bytes: residentBytes().peak,
       },
       trunk: { codec, stored_bytes, pinned_bytes: plan.pinnedBytes },
+      census_tokens: model.censusTokens,
       model: { layers: model.layers, revision, config_sha256 },
       seed: sampler.seed.toString(),
       ...(made.logprobs ? { logprobs: made.logprobs } : {}),

@@ -70,7 +70,8 @@ describe("tables that are wrong", () => {
           expertsCached: 3,
           expertsInFlight: 2,
         };
-        engine.open({ ...counts, pinned, direct: true, pace: round % 3, isa: "" });
+        const census = new Float32Array(0);
+        engine.open({ ...counts, census, pinned, direct: true, pace: round % 3, isa: "" });
         await engine
           .forward(engine.createState(8), Int32Array.of(1, 2, 3), 1)
           .catch((error: { code: string }) => {

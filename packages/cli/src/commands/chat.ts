@@ -1,4 +1,4 @@
-import { Conversation, conversationTokens, loadTokenizer, Model } from "@k3/engine";
+import { Conversation, censusPath, conversationTokens, loadTokenizer, Model } from "@k3/engine";
 import { talkThroughPipe } from "../chat/pipe.ts";
 import { isTerminal, talkInTerminal } from "../chat/terminal.ts";
 import { readTools } from "../chat/tools-file.ts";
@@ -59,6 +59,7 @@ export const chatCommand = command({
       memory: args.memory,
       threads: args.threads,
       chunk: args.chunk,
+      census: args.census ? censusPath(args.model_dir) : undefined,
       contextTokens: args.context ?? kept + args.generate! + ROOM,
       signal,
       onEvent,

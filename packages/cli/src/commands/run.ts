@@ -1,4 +1,4 @@
-import { run } from "@k3/engine";
+import { censusPath, run } from "@k3/engine";
 import { EXIT, formatBytes, formatSeconds, StageError } from "@k3/stage";
 import type { Context } from "../context.ts";
 import { runOptions, samplingOf } from "../run-options.ts";
@@ -23,6 +23,7 @@ export const runCommand = command({
       threads: args.threads,
       layers: args.layers,
       chunk: args.chunk,
+      census: args.census ? censusPath(args.model_dir) : undefined,
       sampling: samplingOf(args),
       stop: args.stop,
       ignoreEos: args.ignoreEos,
