@@ -7,19 +7,31 @@ export interface OtherRun {
   seconds: number;
 }
 
+export interface OtherEngine {
+  command: string;
+  ids: RegExp;
+  seconds: RegExp;
+}
+
+/** Another engine's command line and how to read its output. Throws E_USAGE for a pattern that does not compile. */
+export function otherEngine(command: string, idsPattern: string, secondsPattern: string): OtherEngine {
+  return {
+    command,
+    ids: compile(idsPattern, "ids-pattern"),
+    seconds: compile(secondsPattern, "seconds-pattern"),
+  };
+}
+
 /**
  * Runs another engine's command line through the shell and takes ids and seconds per token from what it prints.
- * `idsPattern`: every match's first group is a list of ids (or one id); `secondsPattern`: every match's first group is
+ * `ids`: every match's first group is a list of ids (or one id); `seconds`: every match's first group is
  * a number, and the median of all matches but the first (the cold one) is taken when there are several.
- * Throws E_USAGE for a pattern that does not compile or finds nothing, E_DATA when the command fails.
+ * Throws E_USAGE for a pattern that finds nothing, E_DATA when the command fails.
  */
 export async function runOther(
-  command: string,
-  idsPattern: string,
-  secondsPattern: string,
+  { command, ids, seconds }: OtherEngine,
   signal: AbortSignal | undefined,
 ): Promise<OtherRun> {
-  const [ids, seconds] = [compile(idsPattern, "ids-pattern"), compile(secondsPattern, "seconds-pattern")];
   const text = await outputOf(command, signal);
   const found = [...text.matchAll(ids)]
     .flatMap((match) => (match[1] ?? match[0]).match(/\d+/g) ?? [])
@@ -66,7 +78,7 @@ async function outputOf(command: string, signal: AbortSignal | undefined): Promi
   if (code !== 0) {
     throw new StageError(
       "E_DATA",
-      `${JSON.stringify(command)} ended with ${code ?? "a signal"}: ${text.slice(-400)}`,
+      `${JSON.stringify(command)} ended with ${code ?? "a signal"}${text.trim() ? `: ${text.trim().slice(-400)}` : " and said nothing"}`,
     );
   }
   return text;

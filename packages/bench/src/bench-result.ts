@@ -12,9 +12,10 @@ export interface BenchMedian {
   open: number;
   cold_step: number;
   prefill: number;
-  first_decode: number;
-  /** Sustained decode: NaN-free; equals first_decode when only one token was decoded. */
-  decode: number;
+  /** Null where no token was decoded: the first one generated comes of the prefill. */
+  first_decode: number | null;
+  /** Sustained decode; null with fewer than two decoded tokens. */
+  decode: number | null;
 }
 
 export interface BenchPoint {
@@ -52,8 +53,8 @@ export interface Against {
   seconds: number[];
   ours: number[];
   ids_equal: boolean;
-  /** Ours over theirs: below 1, ours is faster. */
-  ratio: RatioInterval;
+  /** Ours over theirs: below 1, ours is faster. Null where our runs ended before they decoded two tokens. */
+  ratio: RatioInterval | null;
 }
 
 /** One codec against the first of the matrix, everything else being equal. */

@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { openCheckpoint } from "@k3/checkpoint";
 import { nativeFile } from "@k3/engine";
 import { StageError, type StageOptions, writeFileAtomically } from "@k3/stage";
-import { runOther } from "./against.ts";
+import { otherEngine, runOther } from "./against.ts";
 import {
   type Against,
   type BenchMedian,
@@ -18,11 +18,10 @@ import {
 import { makeCold } from "./cold.ts";
 import { codecRatios, describeRatio, noiseFloor, sample } from "./compare.ts";
 import { describeMachine } from "./machine.ts";
-import { matrix, type Point, sha256Of, trunksOf } from "./matrix.ts";
+import { describeRequest, matrix, type Point, sha256Of, trunksOf } from "./matrix.ts";
 import { measureRun } from "./measure.ts";
 import { findReadAccounts } from "./read-accounts.ts";
 import { htmlReport, markdownReport } from "./report.ts";
-import type { MeasuredRun } from "./run-protocol.ts";
 import { median, randomSource, ratioInterval, shuffled, spread } from "./statistics.ts";
 
 export interface BenchOptions extends StageOptions {
@@ -64,6 +63,10 @@ export async function bench(options: BenchOptions): Promise<BenchResult> {
       { hint: "give --runs 3 --generate 3 or more" },
     );
   }
+  const other =
+    options.against === undefined
+      ? undefined
+      : otherEngine(options.against, options.idsPattern!, options.secondsPattern!);
   const cold = options.cold ?? (process.getuid?.() === 0 ? "drop" : "evict");
   const checkpoint = await openCheckpoint(modelDir, { signal });
   const trunks = await trunksOf(options.trunkDir);
@@ -73,23 +76,31 @@ export async function bench(options: BenchOptions): Promise<BenchResult> {
   const random = randomSource(points.length * runs);
   const theirs: Awaited<ReturnType<typeof runOther>>[] = [];
   const measure = async (point: Point) => {
+    const done = points.reduce((sum, { runs }) => sum + runs.length, 0);
+    const message = `run ${done + 1} of ${points.length * runs}: ${describeRequest(point.request)}`;
+    onEvent?.({ type: "log", level: "info", stage: "bench", message });
     await makeCold(cold, dirs);
     point.runs.push(await measureRun(point.request, { signal, onEvent }));
   };
   const measureOther = async () => {
+    onEvent?.({
+      type: "log",
+      level: "info",
+      stage: "bench",
+      message: `run ${theirs.length + 1} of ${runs}: ${other!.command}`,
+    });
     await makeCold(cold, dirs);
-    theirs.push(await runOther(options.against!, options.idsPattern!, options.secondsPattern!, signal));
+    theirs.push(await runOther(other!, signal));
   };
   for (let round = 0; round < runs; round++) {
-    onEvent?.({ type: "log", level: "info", stage: "bench", message: `round ${round + 1} of ${runs}` });
     // A B B A: a drift of the machine falls on both sides alike.
-    if (options.against && round % 2 === 1) await measureOther();
+    if (other && round % 2 === 1) await measureOther();
     for (const point of shuffled(points, random)) await measure(point);
-    if (options.against && round % 2 === 0) await measureOther();
+    if (other && round % 2 === 0) await measureOther();
   }
   const measured = points.map(finish);
   const codecs = codecRatios(measured);
-  const against = options.against ? compareWithOther(options.against, measured[0]!, theirs) : null;
+  const against = other ? compareWithOther(other.command, measured[0]!, theirs) : null;
   const ok = measured.every((point) => point.ids_as_expected !== false) && (against?.ids_equal ?? true);
   await mkdir(outDir, { recursive: true });
   const addon = nativeFile();
@@ -134,14 +145,17 @@ export async function bench(options: BenchOptions): Promise<BenchResult> {
 
 function finish({ request, trunk, prompt, expected, runs }: Point): BenchPoint {
   const per = (of: (sample: number[]) => number): BenchMedian => {
-    const value = (pick: (run: MeasuredRun) => number) => of(runs.map(pick));
-    const first = (run: MeasuredRun) => run.first_decode ?? run.prefill;
+    const value = (phase: "open" | "cold_step" | "prefill") => of(runs.map((run) => run[phase]));
+    const decoded = (phase: "first_decode" | "decode") => {
+      const seconds = runs.map((run) => run[phase]).filter((one) => one !== null);
+      return seconds.length === runs.length ? of(seconds) : null;
+    };
     return {
-      open: value((run) => run.open),
-      cold_step: value((run) => run.cold_step),
-      prefill: value((run) => run.prefill),
-      first_decode: value(first),
-      decode: value((run) => run.decode ?? first(run)),
+      open: value("open"),
+      cold_step: value("cold_step"),
+      prefill: value("prefill"),
+      first_decode: decoded("first_decode"),
+      decode: decoded("decode"),
     };
   };
   const alike = runs.every((run) => run.generated_ids.join() === runs[0]!.generated_ids.join());
@@ -181,7 +195,7 @@ function compareWithOther(
     seconds,
     ours,
     ids_equal: theirs.every(({ ids }) => isPrefix(point.runs[0]!.generated_ids, ids)),
-    ratio: ratioInterval(ours, seconds),
+    ratio: ours.length < 3 ? null : ratioInterval(ours, seconds),
   };
 }
 
@@ -211,6 +225,7 @@ function headlines(
 /** A ratio between engines that answer differently says nothing, so it is not printed. */
 function againstLine({ command, ids_equal, ratio }: Against, points: readonly BenchPoint[]): string {
   const which = points.length > 1 ? ` (${pointLabel(points[0]!, points)})` : "";
+  if (ratio === null) return `${command}: no ratio: our runs ended before they decoded two tokens`;
   return ids_equal
     ? `ours${which} over ${command}: ${describeRatio(ratio)}`
     : `${command} generated other ids than ours: no ratio`;

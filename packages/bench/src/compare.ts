@@ -76,18 +76,16 @@ export function codecRatios(points: readonly BenchPoint[]): CodecRatio[] {
       ({ prompt, memory, threads }) =>
         prompt === point.prompt && memory === point.memory && threads === point.threads,
     )!;
-    if (first === point || point.runs.length < 3) return [];
+    const [ours, theirs] = [sample(point, "decode"), sample(first, "decode")];
+    if (first === point || ours.length < 3 || theirs.length < 3) return [];
     const prompts = new Set(points.map(({ prompt }) => prompt)).size;
     return {
       point: `${pointLabel(point, points)}${prompts > 1 ? `, ${JSON.stringify(point.prompt)}` : ""}`,
       over: trunkLabel(first, points),
-      ratio: ratioInterval(decodeOf(point), decodeOf(first)),
+      ratio: ratioInterval(ours, theirs),
     };
   });
 }
-
-/** Seconds of sustained decode of each run: of the first decoded token where there is no other, of the prefill where none. */
-const decodeOf = ({ runs }: BenchPoint) => runs.map((run) => run.decode ?? run.first_decode ?? run.prefill);
 
 function labelOf(point: BenchPoint, among: readonly BenchPoint[]): string {
   const memory = point.memory === "auto" ? "automatic memory" : `${point.memory_bytes} bytes`;
@@ -119,7 +117,10 @@ export function noiseFloor(result: Pick<BenchResult, "points">): string {
   const fewest = Math.min(...result.points.map((point) => point.runs.length));
   if (fewest < 3)
     return `noise floor: not known from ${fewest === 1 ? "one run" : `${fewest} runs`} a point; three or more tell what is a result`;
-  const worst = Math.max(0, ...result.points.map((point) => point.spread.decode));
-  const slowest = Math.max(0, ...result.points.map((point) => point.median.decode));
+  const spreads = result.points.flatMap((point) => point.spread.decode ?? []);
+  const seconds = result.points.flatMap((point) => point.median.decode ?? []);
+  if (seconds.length === 0)
+    return "sustained decode was not measured: it takes two decoded tokens after the first generated one";
+  const [worst, slowest] = [Math.max(...spreads), Math.max(...seconds)];
   return `noise floor: single runs of sustained decode differ by up to ${(100 * worst).toFixed(1)} % (slowest point ${formatSeconds(slowest)} a token); nothing smaller is a result`;
 }

@@ -2,7 +2,7 @@ import { createHash } from "node:crypto";
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { loadTokenizer } from "@k3/engine";
-import { StageError } from "@k3/stage";
+import { formatBytes, StageError } from "@k3/stage";
 import type { BenchOptions } from "./bench.ts";
 import type { BenchPoint } from "./bench-result.ts";
 import { expectationsOf } from "./expectations.ts";
@@ -59,6 +59,8 @@ export async function matrix(
   const points: Point[] = [];
   for (const prompt of new Set(prompts)) {
     const promptIds = tokenizer.encode(prompt);
+    if (promptIds.length === 0)
+      throw new StageError("E_USAGE", "a prompt has no token: there is nothing to run");
     const expected = known.find(({ prompt_ids }) => prompt_ids.join() === promptIds.join())?.generated_ids;
     for (const memory of new Set<number | "auto">(options.memory ?? ["auto"]))
       for (const threads of new Set<number | undefined>(options.threads ?? [undefined]))
@@ -69,6 +71,15 @@ export async function matrix(
         }
   }
   return points;
+}
+
+/** `400 MB, 2 threads, trunk DIR`: what a run is asked for, before it is known what it got. */
+export function describeRequest({ memory, threads, trunkDir }: RunRequest): string {
+  return [
+    memory === "auto" ? "what memory is free" : formatBytes(memory),
+    threads === undefined ? "all threads" : threads === 1 ? "1 thread" : `${threads} threads`,
+    trunkDir === undefined ? "no trunk" : `trunk ${trunkDir}`,
+  ].join(", ");
 }
 
 export async function sha256Of(path: string): Promise<string> {

@@ -1,5 +1,5 @@
 import { formatBytes, formatSeconds } from "@k3/stage";
-import { type BenchPoint, type BenchResult, pointLabel } from "./bench-result.ts";
+import { type Against, type BenchPoint, type BenchResult, pointLabel } from "./bench-result.ts";
 import { barChart, intervalChart, lineChart } from "./charts.ts";
 import { describeRatio } from "./compare.ts";
 import type { MeasuredRun } from "./run-protocol.ts";
@@ -10,15 +10,16 @@ export function markdownReport(result: BenchResult): string {
   const { machine, model } = result.receipt;
   const rows = result.points.map((point) => {
     const cell = (phase: keyof BenchPoint["median"]) =>
-      `${formatSeconds(point.median[phase])} ± ${(100 * point.spread[phase]).toFixed(0)} %`;
+      point.median[phase] === null
+        ? "not measured"
+        : `${time(point.median[phase])} ± ${percent(point.spread[phase]!)}`;
     const cells = [
       pointLabel(point, result.points),
       JSON.stringify(point.prompt),
       String(point.runs.length),
       ...PHASES.map(cell),
       ...BYTES.map(([, of]) => bytesOf(point.runs, of)),
-      avoided(point.runs),
-      formatBytes(Math.max(...point.runs.map((one) => one.peak_rss_bytes))),
+      ...sharesAndPeak(point.runs),
       verdict(point),
     ];
     return `| ${cells.map((text) => text.replaceAll("|", "\\|")).join(" | ")} |`;
@@ -35,17 +36,17 @@ export function markdownReport(result: BenchResult): string {
     "",
     ...howReadsWereCounted(result).map((line) => `- ${line}`),
     "",
-    ...(result.against
-      ? [
-          `Against \`${result.against.command}\`: ${result.against.ids_equal ? `ours over theirs ${describeRatio(result.against.ratio)}, ids equal` : "the ids DIFFER, so there is no ratio"}.`,
-          "",
-        ]
-      : []),
+    ...(result.against ? [`Against \`${result.against.command}\`: ${against(result.against)}.`, ""] : []),
     `Measured on ${machine.cpu}, ${machine.threads} threads, ${formatBytes(machine.memory_bytes)}, ${machine.disk ?? "unknown disk"} with ${machine.filesystem ?? "unknown filesystem"}, ` +
       `Linux ${machine.kernel}, Node ${machine.node}. Model config ${model.config_sha256.slice(0, 12)}, commit ${model.dir_revision ?? "not known"}, ${model.layers} layers. ` +
       `Caches before each run: ${CACHES[result.cold]}.`,
     "",
   ].join("\n");
+}
+
+function against({ ids_equal, ratio }: Against): string {
+  if (!ids_equal) return "the ids DIFFER, so there is no ratio";
+  return ratio === null ? "no ratio, too few tokens" : `ours over theirs ${describeRatio(ratio)}, ids equal`;
 }
 
 const CACHES = {
@@ -55,7 +56,8 @@ const CACHES = {
 };
 
 const PHASES = ["open", "cold_step", "prefill", "first_decode", "decode"] as const;
-const TAIL = ["expert bytes avoided", "peak RSS", "ids"];
+const TAIL = ["expert bytes avoided", "CPU", "I/O wait", "peak RSS", "ids"];
+const time = (seconds: number | null) => (seconds === null ? "not measured" : formatSeconds(seconds));
 const words = (phase: string) => phase.replace("_", " ");
 
 /** Bytes that had to be read, and what came from the device by each of the three accounts. */
@@ -106,6 +108,7 @@ function verdict(point: BenchPoint): string {
 export function htmlReport(result: BenchResult): string {
   const one = (point: BenchPoint) => point.runs[Math.floor(point.runs.length / 2)]!;
   const short = (point: BenchPoint) => pointLabel(point, result.points);
+  const decoded = result.points.filter(({ median }) => median.decode !== null);
   const charts = [
     barChart(
       "Seconds by phase (medians)",
@@ -113,8 +116,8 @@ export function htmlReport(result: BenchResult): string {
       result.points.map((point) => {
         return {
           label: short(point),
-          values: PHASES.map((phase) => point.median[phase]),
-          text: `${formatSeconds(point.median.decode)} a token`,
+          values: PHASES.map((phase) => point.median[phase] ?? 0),
+          text: point.median.decode === null ? "no decode" : `${time(point.median.decode)} a token`,
         };
       }),
     ),
@@ -135,15 +138,15 @@ export function htmlReport(result: BenchResult): string {
       result.points.map((point) => ({ name: short(point), points: one(point).memory })),
       { x: formatSeconds, y: formatBytes },
     ),
-    ...(result.points.length > 1
+    ...(decoded.length > 1
       ? [
           barChart(
             "What budget, threads and codec buy: seconds per decoded token",
             ["decode"],
-            result.points.map((point) => ({
+            decoded.map((point) => ({
               label: short(point),
-              values: [point.median.decode],
-              text: formatSeconds(point.median.decode),
+              values: [point.median.decode!],
+              text: time(point.median.decode),
             })),
           ),
         ]
@@ -161,7 +164,7 @@ export function htmlReport(result: BenchResult): string {
           ),
         ]
       : []),
-    ...(result.against?.ids_equal
+    ...(result.against?.ids_equal && result.against.ratio
       ? [
           intervalChart("Ours over theirs", [
             {
@@ -203,30 +206,25 @@ function table(result: BenchResult): string {
     ...PHASES.map(words),
     "spread",
     ...BYTES.map(([name]) => name),
-    "expert bytes avoided",
-    "CPU",
-    "I/O wait",
-    "peak RSS",
-    "ids",
+    ...TAIL,
   ];
   const rows = result.points.flatMap((point) => {
     const cells = [
       pointLabel(point, result.points),
       point.prompt,
       String(point.runs.length),
-      ...PHASES.map((phase) => formatSeconds(point.median[phase])),
-      percent(point.spread.decode),
+      ...PHASES.map((phase) => time(point.median[phase])),
+      point.spread.decode === null ? "" : percent(point.spread.decode),
       ...machineCells(point.runs),
     ];
     const wrong = point.ids_as_expected === false ? ' class="wrong"' : "";
     const runs = point.runs.map((run, index) => {
-      const phase = (seconds: number | null) => (seconds === null ? "" : formatSeconds(seconds));
       return row(
         [
           `run ${index + 1}`,
           "",
           "",
-          ...PHASES.map((name) => phase(run[name])),
+          ...PHASES.map((phase) => time(run[phase])),
           "",
           ...machineCells([run]),
           run.generated_ids.join(" "),
@@ -245,10 +243,14 @@ const row = (cells: readonly string[], attributes = "") =>
 
 const percent = (value: number) => `${(100 * value).toFixed(0)} %`;
 
-function machineCells(runs: readonly MeasuredRun[]): string[] {
+const machineCells = (runs: readonly MeasuredRun[]) => [
+  ...BYTES.map(([, of]) => bytesOf(runs, of)),
+  ...sharesAndPeak(runs),
+];
+
+function sharesAndPeak(runs: readonly MeasuredRun[]): string[] {
   const waits = runs.map((run) => run.io_wait_share).filter((value) => value !== null);
   return [
-    ...BYTES.map(([, of]) => bytesOf(runs, of)),
     avoided(runs),
     percent(median(runs.map((run) => run.cpu_share))),
     waits.length > 0 ? percent(median(waits)) : "not known",

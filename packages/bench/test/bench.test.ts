@@ -3,6 +3,7 @@ import { copyFile, cp, mkdtemp, readdir, readFile, rm, writeFile } from "node:fs
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { pack } from "@k3/pack";
+import type { StageEvent } from "@k3/stage";
 import { makeMiniature } from "@k3/testkit";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { bench, canary, compareRuns, doctor, pointLabel, probeDisk } from "../src/index.ts";
@@ -130,6 +131,16 @@ describe("bench on the miniature", { timeout: 300_000 }, () => {
     for (const { label, ratio } of decode) expect(ratio.ratio).toBe(label.includes("no trunk") ? 2 : 1);
   });
 
+  it("what was not measured is not called so: one generated token comes of the prefill", async () => {
+    const settings = { modelDir: model, memory: [MEMORY], runs: 3, cold: "none" as const };
+    const { points, lines } = await bench({ ...settings, generate: 1, outDir: join(dir, "short") });
+    for (const table of [points[0]!.median, points[0]!.spread])
+      expect(table).toMatchObject({ prefill: expect.any(Number), first_decode: null, decode: null });
+    expect(lines[1]).toContain("sustained decode was not measured");
+    expect(await readFile(join(dir, "short/bench.md"), "utf8")).toContain("| not measured | not measured |");
+    await expect(bench({ ...settings, prompts: [""] })).rejects.toMatchObject({ code: "E_USAGE" });
+  });
+
   it("one trunk gives its hash in the receipt; a directory that holds none is refused before anything runs", async () => {
     const settings = {
       modelDir: model,
@@ -192,19 +203,22 @@ describe("bench on the miniature", { timeout: 300_000 }, () => {
       seconds: [100, 100, 100],
       ratio: { noDifference: false },
     });
-    expect(result.against!.ratio.ratio).toBeLessThan(0.01);
+    expect(result.against!.ratio!.ratio).toBeLessThan(0.01);
+    const events: StageEvent[] = [];
+    const settings = { modelDir: model, memory: [MEMORY], cold: "none" as const, outDir: join(dir, "c") };
+    const refused = bench({
+      ...settings,
+      ...{ against: cli, idsPattern: "nothing", secondsPattern: "(x" },
+      onEvent: (event) => events.push(event),
+    });
+    await expect(refused).rejects.toMatchObject({
+      code: "E_USAGE",
+      message: expect.stringContaining("--seconds-pattern"),
+    });
+    expect(events).toEqual([]);
     await expect(
-      bench({
-        modelDir: model,
-        memory: [MEMORY],
-        runs: 1,
-        cold: "none",
-        outDir: join(dir, "c"),
-        against: cli,
-        idsPattern: "nothing",
-        secondsPattern: "(x",
-      }),
-    ).rejects.toMatchObject({ code: "E_USAGE" });
+      bench({ ...settings, against: "exit 9", idsPattern: "i", secondsPattern: "s" }),
+    ).rejects.toMatchObject({ code: "E_DATA", message: '"exit 9" ended with 9 and said nothing' });
   });
 
   it("compares two results, and refuses those of different machines unless told", async () => {

@@ -40,9 +40,13 @@ const cacheSimCommand = command({
   },
 });
 
+const PHASES = ["open", "cold_step", "prefill", "first_decode", "decode"] as const;
+
 const phases = ({ median }: BenchPoint) =>
-  `open ${formatSeconds(median.open)}, cold step ${formatSeconds(median.cold_step)}, prefill ${formatSeconds(median.prefill)}, ` +
-  `first decode ${formatSeconds(median.first_decode)}, decode ${formatSeconds(median.decode)}`;
+  PHASES.map((phase) => {
+    const seconds = median[phase];
+    return `${phase.replace("_", " ")} ${seconds === null ? "not measured" : formatSeconds(seconds)}`;
+  }).join(", ");
 
 /** An option of `bench` itself: its subcommands would take it and do nothing with it. */
 const ours = <T extends Options>(option: T) => ({ ...option, global: false });
