@@ -110,7 +110,10 @@ export class FileJob {
     if (outcome !== "done") {
       const segment = Math.floor(writer.start / part.segmentBytes);
       if (part.state[segment] === SEGMENT.taken) part.state[segment] = SEGMENT.missing;
-      if (outcome === "parked") this.parked = true;
+      if (outcome === "parked") {
+        this.parked = true;
+        this.#run.report.log("info", `${this.file.path}: its host keeps failing, so other files go first`);
+      }
     }
     this.#streamIfIdle();
   }

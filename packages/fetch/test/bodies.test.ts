@@ -286,8 +286,10 @@ describe("connections that break (hub.md section 7)", () => {
     const dir = await temporary();
     hub.setFaults({ cutAfter: { bytes: 3 * MIB } });
     const internals = { segmentBytes: 40 * MIB, timing: { attempts: 4 } };
-    const { result } = await run(hub, dir, { concurrency: 2, internals });
+    const { result, messages } = await run(hub, dir, { concurrency: 2, internals });
     await expectComplete(dir, files);
+    expect(hub.struck("cutAfter")).toBeGreaterThan(10);
+    expect(messages.join("\n")).not.toContain("keeps failing");
     expect(sentFor(hub, SHARD)).toBeLessThan(40 * MIB * 1.05);
     expect(result.downloaded_bytes).toBe(40 * MIB);
   });
@@ -328,8 +330,11 @@ describe("connections that break (hub.md section 7)", () => {
     const hub = await serve(files);
     const dir = await temporary();
     hub.setFaults({ cdn503: { count: 25, path: "model-00001" } });
-    await run(hub, dir, { concurrency: 2, internals: { timing: { attempts: 3 } } });
+    const { messages } = await run(hub, dir, { concurrency: 2, internals: { timing: { attempts: 3 } } });
     await expectComplete(dir, files);
+    expect(messages.join("\n")).toContain(
+      `${shardName(0, 3)}: its host keeps failing, so other files go first`,
+    );
     const order = hub.requests.filter((r) => r.status === 206).map((r) => r.path);
     expect(order.indexOf(shardName(0, 3))).toBeGreaterThan(order.lastIndexOf(shardName(2, 3)) - 1);
   });

@@ -304,11 +304,12 @@ describe("the order of writes, and threads (hub.md section 7)", () => {
       const probe = await fs.default.open("/dev/null");
       const proto = Object.getPrototypeOf(probe);
       await probe.close();
-      for (const name of ["sync", "datasync"]) {
+      for (const name of ["sync", "datasync", "write"]) {
         const original = proto[name];
-        proto[name] = async function () {
-          await original.call(this);
+        proto[name] = async function (...args) {
+          const value = await original.apply(this, args);
           note(name, names.get(this));
+          return value;
         };
       }
       syncBuiltinESMExports();
@@ -318,11 +319,13 @@ describe("the order of writes, and threads (hub.md section 7)", () => {
     const { calls } = JSON.parse(output.trim().split("\n").at(-1)!) as { calls: string[] };
     const renamed = calls.indexOf(`rename /${SHARD}`);
     const part = calls.findLastIndex((c, i) => i < renamed && /^(data)?sync .*\.part$/.test(c));
+    const written = calls.findLastIndex((c) => /^write .*\.part$/.test(c));
     const directory = calls.findIndex((c, i) => i > renamed && c === "sync ");
     const parts = calls.findIndex((c, i) => i > renamed && c === "sync /.cache/k3/parts");
     const journal = calls.findIndex((c, i) => i > renamed && /^datasync \/\.cache\/k3\/verify\//.test(c));
     const metadata = calls.indexOf(`rename /.cache/huggingface/download/${SHARD}.metadata`);
-    expect(part).toBeGreaterThanOrEqual(0);
+    expect(written).toBeGreaterThanOrEqual(0);
+    expect(part).toBeGreaterThan(written);
     expect([
       directory > renamed,
       parts > renamed,

@@ -2,7 +2,7 @@ import { readdir, readFile, writeFile } from "node:fs/promises";
 import { createServer } from "node:http";
 import { type AddressInfo, connect, createServer as createTcpServer, type LookupFunction } from "node:net";
 import { join } from "node:path";
-import { loopbackCertificate, startBlackHole, syntheticFile } from "@k3/testkit";
+import { bytesFile, loopbackCertificate, startBlackHole, syntheticFile } from "@k3/testkit";
 import { describe, expect, it } from "vitest";
 import {
   atEnd,
@@ -359,6 +359,16 @@ describe("rate limits and networks (hub.md section 7)", () => {
     expect(messages.join("\n")).toMatch(/rate limit of "resolvers" reached: waiting/);
   });
 
+  it("row 11: a wait that the server asks for is no failure, however often it asks", async () => {
+    // A file of the Hub itself, whose body counts there, too; the first two requests ask for its place.
+    const hub = await serve([bytesFile("config.json", "{}")]);
+    hub.setFaults({ hub429: { r: 0, t: 0, count: 6, skip: 2, bucket: "resolvers" } });
+    const { messages } = await run(hub, await temporary(), { internals: { timing: { attempts: 2 } } });
+    expect(hub.struck("hub429")).toBe(6);
+    expect(hub.requests.filter((r) => r.status === 429).map((r) => r.method)).toEqual(Array(6).fill("GET"));
+    expect(messages.join("\n")).not.toContain("keeps failing");
+  });
+
   it("row 11: Retry-After is honoured in seconds and as a date, in listings too", async () => {
     for (const retryAfter of [1, new Date(Date.now() + 2000).toUTCString()]) {
       const files = sampleFiles(100 * KIB, 1);
@@ -456,6 +466,17 @@ describe("rate limits and networks (hub.md section 7)", () => {
     }).ended;
     expect(said(output).error).toMatchObject({ code: "E_NETWORK" });
     expect(said(output).error!.message).toContain("407");
+  });
+
+  it("a body that waits for --limit-rate is not taken for one that stalls", async () => {
+    const files = [syntheticFile("model.safetensors", 1 * MIB, { seed: 1 })];
+    const hub = await serve(files);
+    const dir = await temporary();
+    // Four bodies share 256 KiB/s: each waits longer than a stall may last.
+    const timing = { stall: 300, tailStall: 300 };
+    const { events } = await run(hub, dir, { limitRate: 256 * KIB, concurrency: 4, internals: { timing } });
+    expect(events.findLast((e) => e.type === "progress")!.detail).toMatchObject({ retries: 0 });
+    await expectComplete(dir, files);
   });
 
   it("--limit-rate bounds the average rate", async () => {
