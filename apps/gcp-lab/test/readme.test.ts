@@ -52,6 +52,7 @@ const ELSEWHERE: Record<string, string> = {
   "k3 plan --memory 16GB --disk 240MB/s --download 800Mbit --threads 4": "readme.test.ts",
   "cd ../.. && npx vitest run --project gcp-lab": "readme.test.ts",
   "terraform test": "terraform.test.ts",
+  "terraform validate": "../../release/test/workflows.test.ts",
 };
 
 /** What only Google can answer. */
