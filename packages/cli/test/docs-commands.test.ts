@@ -1,5 +1,6 @@
 // Commands of the pages that are no line of k3 in a fenced block (docs.test.ts runs those). They take minutes, a network or another shell,
 // so they are not run here; but the scripts, files, tests and packages that they name have to exist.
+import { execFileSync } from "node:child_process";
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { describe, expect, it } from "vitest";
@@ -8,6 +9,7 @@ const REPOSITORY = resolve(import.meta.dirname, "../../..");
 const read = (path: string) => readFileSync(join(REPOSITORY, path), "utf8");
 const manifest = (path: string) =>
   JSON.parse(read(join(path, "package.json"))) as {
+    version: string;
     scripts?: Record<string, string>;
     bin?: Record<string, string>;
     dependencies?: Record<string, string>;
@@ -104,6 +106,13 @@ describe("commands beside those that are run call what exists", () => {
       return found === undefined ? [] : [`${command}: ${found}`];
     });
     expect(faults).toEqual([]);
+  });
+
+  it("the quickstart's k3 is the one of the checkout", () => {
+    const [alias] = /^alias k3=.*$/m.exec(read("docs/quickstart.md"))!;
+    const script = `shopt -s expand_aliases\n${alias}\ncd /\nk3 --version`;
+    const version = execFileSync("bash", ["-c", script], { cwd: REPOSITORY, encoding: "utf8" });
+    expect(version).toBe(`${manifest("packages/cli").version}\n`);
   });
 
   it.each([
