@@ -3,7 +3,7 @@ import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
 import { readWorkflow } from "../../../scripts/supply-chain.mjs";
-import { LIBRARIES, ROOT } from "./support/workspace.ts";
+import { LIBRARIES, PUBLISHED, ROOT } from "./support/workspace.ts";
 
 type Step = { uses?: string; run?: string; if?: string; env?: Record<string, string> };
 type Job = { steps: Step[]; strategy?: { matrix: Record<string, any> }; [key: string]: any };
@@ -87,4 +87,15 @@ describe("the workflows", () => {
     for (const command of [publish.with["version"]!, publish.with["publish"]!])
       expect(scripts).toHaveProperty([command.replace("pnpm run ", "")]);
   });
+});
+
+it("installs run no script of others but esbuild's, and fail when another wants to", () => {
+  const settings = readFileSync(join(ROOT, "pnpm-workspace.yaml"), "utf8");
+  expect(settings).toMatch(/^strictDepBuilds: true$/m);
+  const [, allowed] = /^allowBuilds:\n((?: {2}.*\n)*)/m.exec(settings)!;
+  expect(allowed).toBe("  esbuild: true\n");
+  expect(settings).not.toMatch(/onlyBuiltDependencies|dangerouslyAllowAllBuilds|ignoreScripts: false/);
+  for (const { manifest } of PUBLISHED)
+    for (const script of ["preinstall", "install", "postinstall", "prepare"])
+      expect(manifest.scripts ?? {}, manifest.name).not.toHaveProperty(script);
 });
