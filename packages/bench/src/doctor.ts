@@ -14,6 +14,7 @@ import {
   selectedFiles,
 } from "@k3/stage";
 import { CODEC_RATIO } from "./figures.ts";
+import { type FilesystemFeatures, filesystemFeatures, LARGE_FILE } from "./filesystem.ts";
 import { mountOf } from "./machine.ts";
 import { type PlanSource, planSourceOfDirectory, RELEASED_PLAN_SOURCE } from "./plan.ts";
 import { leastMemoryBytes } from "./predict.ts";
@@ -36,7 +37,15 @@ export interface DoctorResult {
     limited_by: "system" | "cgroup-v1" | "cgroup-v2";
     least_bytes: number;
   };
-  disks: (DiskProbe & { path: string; filesystem: string | null; free_bytes: number; summary: string })[];
+  /** Empty where nothing can be measured: nothing to read, and nothing can be written. */
+  disks: (DiskProbe & {
+    path: string;
+    filesystem: string | null;
+    /** Null where nothing can be written. */
+    features: FilesystemFeatures | null;
+    free_bytes: number;
+    summary: string;
+  })[];
   findings: Finding[];
   next_command: string;
 }
@@ -108,13 +117,13 @@ export async function doctor({
       hint: "use a local disk",
     });
   }
-  const probe = await probeDisk(existing, {
-    file: source.file ?? undefined,
-    seconds: probeSeconds,
-    signal,
-    onEvent,
-  });
-  if (!probe.direct) {
+  const features = await filesystemFeatures(existing);
+  findings.push(...featureFindings(existing, mount?.type ?? "the filesystem", features, holds));
+  const measurable = features !== null || source.file !== null;
+  const probe = measurable
+    ? await probeDisk(existing, { file: source.file ?? undefined, seconds: probeSeconds, signal, onEvent })
+    : null;
+  if (probe && !probe.direct) {
     findings.push({
       level: "warn",
       message: `${mount?.type ?? "this filesystem"} refuses O_DIRECT: rates are upper bounds, and reads are buffered`,
@@ -122,28 +131,33 @@ export async function doctor({
   }
   findings.push(await hubFinding(endpoint, signal));
 
-  const rates = (["sequential", "scattered", "mixed"] as const)
-    .map((kind) => `${kind} ${formatBytes(probe[kind])}/s`)
-    .join(", ");
   const errors = findings.filter(({ level }) => level === "error");
   return {
     ok: errors.length === 0,
     exit: errors.length === 0 ? EXIT.ok : EXIT.resources,
     cpu,
     memory,
-    disks: [
-      {
-        ...probe,
-        path: existing,
-        filesystem: mount?.type ?? null,
-        free_bytes: free,
-        summary: `${existing} (${mount?.type ?? "unknown filesystem"}): ${rates}, ${formatBytes(free)} free`,
-      },
-    ],
+    disks: probe
+      ? [
+          {
+            ...probe,
+            path: existing,
+            filesystem: mount?.type ?? null,
+            features,
+            free_bytes: free,
+            summary: `${existing} (${mount?.type ?? "unknown filesystem"}): ${ratesOf(probe)}, ${formatBytes(free)} free`,
+          },
+        ]
+      : [],
     findings,
     next_command: await nextCommand(dir, holds, errors.length === 0),
   };
 }
+
+const ratesOf = (probe: DiskProbe) =>
+  (["sequential", "scattered", "mixed"] as const)
+    .map((kind) => `${kind} ${formatBytes(probe[kind])}/s`)
+    .join(", ");
 
 async function nearestExisting(dir: string): Promise<string> {
   let path = resolve(dir);
@@ -172,6 +186,40 @@ async function spaceFinding(dir: string, source: PlanSource, free: number): Prom
     message: `${formatBytes(needed)} (${needed} bytes) of disk needed, ${formatBytes(free)} (${free} bytes) free`,
     hint: `take a disk with ${formatBytes(needed - free)} more, or another directory`,
   };
+}
+
+/** A checkpoint that is there already may have no file that a small limit would refuse. */
+function featureFindings(
+  dir: string,
+  type: string,
+  features: FilesystemFeatures | null,
+  holds: boolean,
+): Finding[] {
+  if (features === null) {
+    const hint = "a trunk has to go elsewhere: k3 pack MODEL_DIR TRUNK_DIR";
+    return holds
+      ? [{ level: "warn", message: `${dir} cannot be written`, hint }]
+      : [{ level: "error", message: `${dir} cannot be written`, hint: "give a directory of yours" }];
+  }
+  const { large_files, holes, replaces } = features;
+  const size = formatBytes(LARGE_FILE);
+  const hint = "use ext4, XFS or another filesystem of Linux";
+  const faults: Finding[] = [];
+  if (!large_files)
+    faults.push({ level: holds ? "warn" : "error", message: `${type} takes no files of ${size}`, hint });
+  else if (!holes)
+    faults.push({
+      level: "warn",
+      message: `${type} fills the holes of files: a download takes all its space at once`,
+    });
+  if (!replaces)
+    faults.push({
+      level: "error",
+      message: `${type} does not replace a file in one step and sync its directory`,
+      hint,
+    });
+  const fine = `${type} takes files of ${size}, leaves their holes empty and replaces files in one step`;
+  return faults.length > 0 ? faults : [{ level: "ok", message: fine }];
 }
 
 async function hubFinding(endpoint: string | undefined, signal: AbortSignal | undefined): Promise<Finding> {

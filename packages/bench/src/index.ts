@@ -14,6 +14,7 @@ export { type CanaryCheck, type CanaryOptions, type CanaryResult, canary } from 
 export { type Comparison, compareRuns } from "./compare.ts";
 export { type DoctorOptions, type DoctorResult, doctor, type Finding } from "./doctor.ts";
 export { EXPECTATIONS_FILE, type Expectations, expectationsOf } from "./expectations.ts";
+export type { FilesystemFeatures } from "./filesystem.ts";
 export type { Machine } from "./machine.ts";
 export {
   type PlanOptions,

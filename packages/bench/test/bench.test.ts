@@ -1,3 +1,4 @@
+import { execFileSync } from "node:child_process";
 import { createHash } from "node:crypto";
 import { copyFile, cp, mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
@@ -6,6 +7,7 @@ import { pack } from "@k3/pack";
 import type { StageEvent } from "@k3/stage";
 import { makeMiniature } from "@k3/testkit";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { filesystemFeatures } from "../src/filesystem.ts";
 import { bench, canary, compareRuns, doctor, pointLabel, probeDisk } from "../src/index.ts";
 
 let dir: string;
@@ -292,6 +294,42 @@ describe("doctor and probe", { timeout: 120_000 }, () => {
     expect(result.findings).toContainEqual(
       expect.objectContaining({ level: "warn", message: expect.stringContaining("127.0.0.1:9") }),
     );
+  });
+
+  it("tries what the filesystem does, leaves nothing behind, and says where nothing can be written", async () => {
+    const features = await filesystemFeatures(dir);
+    // Of ext4, XFS, btrfs and tmpfs, one of which every place where tests run is.
+    expect(features).toEqual({ large_files: true, holes: true, replaces: true });
+    expect((await readdir(dir)).filter((name) => name.startsWith(".k3-try"))).toEqual([]);
+    expect(await filesystemFeatures("/sys")).toBeNull();
+    const nowhere = await doctor({ dir: "/sys/none", probeSeconds: 0.3, endpoint: "http://127.0.0.1:9" });
+    expect(nowhere).toMatchObject({ ok: false, exit: 5, disks: [] });
+    expect(nowhere.findings).toContainEqual(expect.objectContaining({ message: "/sys cannot be written" }));
+    const built = join(import.meta.dirname, "../dist/filesystem.js");
+    const code = `import { filesystemFeatures } from "${built}"; console.log(JSON.stringify(await filesystemFeatures("${dir}")));`;
+    // A limit on the size of files refuses them as FAT does: blocks of 512 bytes.
+    const limited = [
+      "-c",
+      'ulimit -f 8000000 && exec "$@"',
+      "sh",
+      process.execPath,
+      "--input-type=module",
+      "-e",
+      code,
+    ];
+    expect(JSON.parse(execFileSync("sh", limited, { encoding: "utf8" }))).toMatchObject({
+      large_files: false,
+    });
+    const { disks, findings } = await doctor({
+      dir: model,
+      probeSeconds: 0.3,
+      endpoint: "http://127.0.0.1:9",
+    });
+    expect(disks[0]!.features).toEqual(features);
+    expect(findings).toContainEqual({
+      level: "ok",
+      message: expect.stringContaining("takes files of 20.0 GB, leaves their holes empty"),
+    });
   });
 
   it("is not ok where 1.6 TB are missing, with both numbers", async () => {
