@@ -210,9 +210,9 @@ export class PartFile {
     await this.#checkpoint;
   }
 
-  /** As `checkpoint`, in the background, when the last sync is longer ago than this. */
+  /** As `checkpoint`, in the background, when none runs and the last sync is longer ago than this. */
   checkpointAfter(ms: number): void {
-    if (performance.now() - this.#syncedAt >= ms) void this.checkpoint();
+    if (!this.#checkpoint && performance.now() - this.#syncedAt >= ms) void this.checkpoint();
   }
 
   /** Takes back segments that turned out damaged: they are missing again, now and after a restart. */
