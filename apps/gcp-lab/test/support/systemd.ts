@@ -72,7 +72,9 @@ cgroup=$LAB/cgroup$(sed -n 's/^0:://p' /proc/self/cgroup)/k3-lab-$NAME
 mkdir -p "$cgroup"
 echo $$ >"$cgroup/cgroup.procs"
 # Bound aside first: node or the repository may be below /opt or /mnt themselves.
-mkdir -p "$LAB/opt/node" "$LAB/opt/k3" "$LAB/mnt/lab" "$LAB/mnt/k3-data"
+mkdir -p "$LAB/opt/node" "$LAB/opt/k3" "$LAB/mnt/lab" "$LAB/mnt/k3-data/k3"
+# What the boot disk shows where the data disk is not mounted: a folder in which the pipeline could very well work.
+chown 64123:64123 "$LAB/mnt/k3-data/k3"
 mount --bind "$NODE" "$LAB/opt/node"
 mount --bind "$REPOSITORY" "$LAB/opt/k3"
 mount --bind "$LAB" "$LAB/mnt/lab"
