@@ -253,6 +253,11 @@ describe("interruption and full disks (hub.md section 7)", () => {
         },
       });
       expect(error).toMatchObject({ code: "E_SPACE", exit: 5 });
+      const { needed, available } = error.details as { needed: number; available: number };
+      expect(needed).toBeGreaterThan(3 * MIB);
+      expect(needed).toBeLessThanOrEqual(8 * MIB);
+      expect(available).toBeLessThan(needed);
+      expect(error.message).toContain(`(${needed} bytes) are still to be written`);
       await filled;
       process.env["PATH"] = path;
       await rm(join(dir, "ballast"));
