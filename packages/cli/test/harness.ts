@@ -1,4 +1,4 @@
-import { spawn } from "node:child_process";
+import { type ChildProcess, spawn } from "node:child_process";
 import { resolve } from "node:path";
 import { Readable, Writable } from "node:stream";
 import { main } from "../src/main.ts";
@@ -53,7 +53,15 @@ export function k3Process(
     killAfterMs,
     signal = "SIGKILL",
     env,
-  }: { cwd: string; killAfterMs?: number; signal?: NodeJS.Signals; env?: NodeJS.ProcessEnv },
+    onStderr,
+  }: {
+    cwd: string;
+    killAfterMs?: number;
+    signal?: NodeJS.Signals;
+    env?: NodeJS.ProcessEnv;
+    /** Sees what was written to stderr so far, whenever there is more of it. */
+    onStderr?: (text: string, child: ChildProcess) => void;
+  },
 ): Promise<Outcome> {
   const child = spawn(process.execPath, [BIN, ...argv], {
     cwd,
@@ -62,7 +70,10 @@ export function k3Process(
   });
   let [stdout, stderr] = ["", ""];
   child.stdout.on("data", (data: Buffer) => (stdout += data));
-  child.stderr.on("data", (data: Buffer) => (stderr += data));
+  child.stderr.on("data", (data: Buffer) => {
+    stderr += data;
+    onStderr?.(stderr, child);
+  });
   const timer = killAfterMs === undefined ? undefined : setTimeout(() => child.kill(signal), killAfterMs);
   return new Promise((done, failed) => {
     child.once("error", failed);

@@ -74,11 +74,21 @@ describe("k3 pipeline on the miniature", { timeout: 600_000 }, () => {
 
   it("stops on SIGINT with exit code 130 and says how to go on; a second process is refused with 7 meanwhile", async () => {
     const work = join(dir, "interrupted");
-    const first = k3Process(["pipeline", "--dir", work], { cwd: dir, killAfterMs: 3000, signal: "SIGINT" });
-    await new Promise((wait) => setTimeout(wait, 1500));
-    const second = await k3Process(["pipeline", "--dir", work, "--json"], { cwd: dir });
-    expect(second.result()).toMatchObject({ type: "error", code: "E_LOCKED", exit: 7 });
+    let second: ReturnType<typeof k3Process> | undefined;
+    const first = k3Process(["pipeline", "--dir", work], {
+      cwd: dir,
+      onStderr: (text, child) => {
+        if (second !== undefined || !/^plan /m.test(text)) return;
+        // It holds the directory, and keeps it while it stands still, however slow the second one is.
+        child.kill("SIGSTOP");
+        second = k3Process(["pipeline", "--dir", work, "--json"], { cwd: dir }).finally(() => {
+          child.kill("SIGINT");
+          child.kill("SIGCONT");
+        });
+      },
+    });
     const { code, stderr } = await first;
+    expect((await second!).result()).toMatchObject({ type: "error", code: "E_LOCKED", exit: 7 });
     expect(code).toBe(130);
     expect(stderr).toContain("the same command continues");
   });
