@@ -89,9 +89,11 @@ export class Run {
     this.risk.cancel(error);
   }
 
-  /** The error to end with: what stopped the run, or else what was thrown. */
+  /** The error to end with: what stopped the run, or else what was thrown; of two of the same kind the later, which knows more. */
   reason(thrown: unknown): StageError {
-    return toStageError(this.signal.aborted ? this.signal.reason : thrown);
+    if (!this.signal.aborted) return toStageError(thrown);
+    const reason = toStageError(this.signal.reason);
+    return thrown instanceof StageError && thrown.code === reason.code ? thrown : reason;
   }
 
   async close(): Promise<void> {
