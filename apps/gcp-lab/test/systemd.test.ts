@@ -66,7 +66,7 @@ describe.skipIf(reason)(`k3-pipeline.service${reason ? ` (skipped: ${reason})` :
       unit,
       [
         "id --user --name; pwd; echo $HF_TOKEN_PATH",
-        "for folder in /mnt/k3-data/k3 $HOME /opt /etc; do touch $folder/x 2>/dev/null && echo may write $folder; done",
+        "for folder in /mnt/k3-data/k3 $HOME /usr/local /opt /etc; do touch $folder/x 2>/dev/null && echo may write $folder; done",
       ].join("\n"),
     );
     machine.boot();

@@ -81,6 +81,7 @@ mount --bind "$LAB" "$LAB/mnt/lab"
 [ -z "$DATA" ] || mount --bind "$LAB/data" "$LAB/mnt/k3-data"
 for folder in opt mnt; do mount --rbind "$LAB/$folder" "/$folder"; done
 for file in passwd group; do mount --bind "/mnt/lab/$file" "/etc/$file"; done
+# Each writable by everyone, so that what keeps the unit out is the unit.
 for folder in /run /tmp /var/tmp /var/lib /usr/local; do mount -t tmpfs none "$folder"; done
 mkdir /usr/local/libexec
 cp /mnt/lab/program /usr/local/libexec/k3-pipeline
