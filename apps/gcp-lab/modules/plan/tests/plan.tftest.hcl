@@ -319,6 +319,7 @@ run "the_unit_restarts_what_can_mend" {
       "SuccessExitStatus=130",
       "StartLimitIntervalSec=0",
       "ConditionPathIsMountPoint=/mnt/k3-data",
+      "RequiresMountsFor=/mnt/k3-data/k3",
       "WantedBy=multi-user.target",
       "Environment=HF_TOKEN_PATH=/run/k3/hf-token",
     ] : strcontains(output.startup_script, "\n${line}\n")])
