@@ -1,4 +1,5 @@
 import { isUtf8 } from "node:buffer";
+import { runAtOnce, type Steps } from "@k3/stage";
 import { DTYPES, dtypeAt, UNKNOWN_DTYPE } from "./dtypes.ts";
 import { checkLayout } from "./header-layout.ts";
 import type { HeaderTable } from "./header-table.ts";
@@ -27,6 +28,15 @@ export interface HeaderFault {
  * that could be read are left in `table`; names are byte ranges of `json`, in which escapes are decoded in place.
  */
 export function parseHeader(json: Uint8Array, dataBytes: number, table: HeaderTable): HeaderFault[] {
+  return runAtOnce(parseHeaderSteps(json, dataBytes, table));
+}
+
+/** parseHeader in steps of some hundred entries. */
+export function* parseHeaderSteps(
+  json: Uint8Array,
+  dataBytes: number,
+  table: HeaderTable,
+): Steps<HeaderFault[]> {
   const faults = new FaultList();
   table.reset(json);
   if (!isUtf8(json)) {
@@ -35,7 +45,7 @@ export function parseHeader(json: Uint8Array, dataBytes: number, table: HeaderTa
   }
   const cursor = new JsonCursor(json);
   try {
-    parseEntries(cursor, table, faults);
+    yield* parseEntries(cursor, table, faults);
   } catch (error) {
     if (!(error instanceof HeaderSyntaxError)) throw error;
     faults.add({
@@ -48,6 +58,7 @@ export function parseHeader(json: Uint8Array, dataBytes: number, table: HeaderTa
     });
     return faults.list;
   }
+  yield;
   checkLayout(table, dataBytes, (fault) => faults.add(fault));
   return faults.list;
 }
@@ -69,7 +80,9 @@ class FaultList {
   }
 }
 
-function parseEntries(cursor: JsonCursor, table: HeaderTable, faults: FaultList): void {
+const STEP = 256;
+
+function* parseEntries(cursor: JsonCursor, table: HeaderTable, faults: FaultList): Steps<void> {
   // The format wants the header to start with the brace itself; only behind the object there may be padding.
   if (cursor.bytes[0] !== 0x7b) cursor.fail(`"{"`);
   cursor.at = 1;
@@ -86,6 +99,7 @@ function parseEntries(cursor: JsonCursor, table: HeaderTable, faults: FaultList)
         parseMetadata(cursor, faults);
       } else {
         parseEntry(cursor, start, end, table, faults);
+        if (table.count % STEP === 0) yield;
       }
     } while (cursor.more(0x7d));
   }

@@ -1,6 +1,6 @@
 import { lstat, open, readdir } from "node:fs/promises";
 import { join } from "node:path";
-import { Meter, StageError, type StageOptions, throwIfAborted } from "@k3/stage";
+import { Meter, runInSlices, StageError, type StageOptions, throwIfAborted } from "@k3/stage";
 import { FaultCollector } from "./fault-list.ts";
 import { inventory } from "./inventory.ts";
 import { TensorMap } from "./located.ts";
@@ -57,7 +57,7 @@ export async function indexDirectory(
     const { shard, faults } = await reader.read(dir, file);
     for (const fault of faults) collector.add({ path: file, ...fault });
     if (!shard || faults.some(({ kind }) => kind === "header-syntax")) unread.add(file);
-    if (shard) map.add(shard, reader.table, collector);
+    if (shard) await runInSlices(map.add(shard, reader.table, collector));
     meter.add(1);
   }
   meter.emit();

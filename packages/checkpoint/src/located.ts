@@ -1,3 +1,4 @@
+import type { Steps } from "@k3/stage";
 import { DTYPES, dtypeIndex, UNKNOWN_DTYPE } from "./dtypes.ts";
 import { type ExpertName, matchExpert } from "./expert-name.ts";
 import type { FaultCollector } from "./fault-list.ts";
@@ -16,6 +17,7 @@ import type {
 const U8 = dtypeIndex("U8");
 const BF16 = dtypeIndex("BF16");
 const F32 = dtypeIndex("F32");
+const STEP = 256;
 const A_LOG = ".A_log";
 /** How much longer than the heads a padded A_log may be. */
 const MOST_A_LOG_PADDING = 4096;
@@ -44,8 +46,8 @@ export class TensorMap {
     for (const [row, layer] of inventory.experts.layers.entries()) this.#rows[layer] = row;
   }
 
-  /** Places the entries of a shard's header. */
-  add(shard: Shard, table: HeaderTable, faults: FaultCollector): void {
+  /** Places the entries of a shard's header, in steps of some hundred. */
+  *add(shard: Shard, table: HeaderTable, faults: FaultCollector): Steps<void> {
     const index = this.shards.push(shard) - 1;
     for (let i = 0; i < table.count; i++) {
       if (matchExpert(table.bytes, table.nameStart[i]!, table.nameEnd[i]!, this.#name)) {
@@ -53,6 +55,7 @@ export class TensorMap {
       } else {
         this.#addNamed(index, table, i, faults);
       }
+      if (i % STEP === 0) yield;
     }
   }
 

@@ -1,7 +1,8 @@
 import { createHash } from "node:crypto";
 import { type FileHandle, open, stat } from "node:fs/promises";
 import { join } from "node:path";
-import { type HeaderFault, MAX_HEADER_BYTES, parseHeader } from "./header.ts";
+import { runInSlices } from "@k3/stage";
+import { type HeaderFault, MAX_HEADER_BYTES, parseHeaderSteps } from "./header.ts";
 import { HeaderTable } from "./header-table.ts";
 import { recognise } from "./recognise.ts";
 import type { Shard } from "./types.ts";
@@ -68,7 +69,7 @@ export class ShardReader {
     }
     // The hash first: parsing decodes escapes in place.
     const headerSha256 = createHash("sha256").update(bytes).digest("hex");
-    const faults = parseHeader(bytes.subarray(8), size - dataStart, this.table);
+    const faults = await runInSlices(parseHeaderSteps(bytes.subarray(8), size - dataStart, this.table));
     return { shard: { file, size, dataStart, headerSha256 }, faults };
   }
 

@@ -123,9 +123,9 @@ class NativeEngine : public Napi::ObjectWrap<NativeEngine> {
   static Napi::Function define(Napi::Env env) {
     return DefineClass(
         env, "NativeEngine",
-        {InstanceMethod<&NativeEngine::sizes>("sizes"), InstanceMethod<&NativeEngine::open>("open"),
-         InstanceMethod<&NativeEngine::forward>("forward"), InstanceMethod<&NativeEngine::copy>("copy"),
-         InstanceMethod<&NativeEngine::release>("release"),
+        {InstanceMethod<&NativeEngine::prepare>("prepare"), InstanceMethod<&NativeEngine::sizes>("sizes"),
+         InstanceMethod<&NativeEngine::open>("open"), InstanceMethod<&NativeEngine::forward>("forward"),
+         InstanceMethod<&NativeEngine::copy>("copy"), InstanceMethod<&NativeEngine::release>("release"),
          InstanceMethod<&NativeEngine::free_memory>("freeMemory"),
          InstanceMethod<&NativeEngine::create_state>("createState"),
          InstanceMethod<&NativeEngine::interrupt>("interrupt"), InstanceMethod<&NativeEngine::stats>("stats"),
@@ -139,12 +139,12 @@ class NativeEngine : public Napi::ObjectWrap<NativeEngine> {
       throw_error(env, {"E_DEFECT", "NativeEngine needs a model", ""});
       return;
     }
-    auto model = std::make_unique<EngineModel>();
-    if (Error error = read_model(info[0].As<Napi::Object>(), model.get())) {
+    auto tables = std::make_unique<ModelTables>();
+    if (Error error = read_model(info[0].As<Napi::Object>(), tables.get())) {
       throw_error(env, error);
       return;
     }
-    model_ = std::move(model);
+    tables_ = std::move(tables);
   }
 
   ~NativeEngine() override { shut(true); }
@@ -152,11 +152,48 @@ class NativeEngine : public Napi::ObjectWrap<NativeEngine> {
  private:
   using Hook = Napi::Env::CleanupHook<void (*)(NativeEngine*), NativeEngine>;
 
+  // Makes the checked model out of the tables, on a thread of the pool.
+  class Preparation : public Napi::AsyncWorker {
+   public:
+    Preparation(Napi::Env env, NativeEngine* engine)
+        : Napi::AsyncWorker(env),
+          deferred(Napi::Promise::Deferred::New(env)),
+          engine_(engine),
+          keep_(Napi::Persistent(engine->Value())),
+          tables_(std::move(engine->tables_)) {}
+    void Execute() override { error_ = build_model(std::move(*tables_), model_.get()); }
+    void OnOK() override {
+      if (error_) return deferred.Reject(error_object(Env(), error_));
+      engine_->model_ = std::move(model_);
+      deferred.Resolve(Env().Undefined());
+    }
+    Napi::Promise::Deferred deferred;
+
+   private:
+    NativeEngine* engine_;
+    Napi::ObjectReference keep_;
+    std::unique_ptr<ModelTables> tables_;
+    std::unique_ptr<EngineModel> model_ = std::make_unique<EngineModel>();
+    Error error_;
+  };
+
+  Napi::Value prepare(const Napi::CallbackInfo& info) {
+    const Napi::Env env = info.Env();
+    if (!tables_) {
+      throw_error(env, {"E_DEFECT", "the engine is prepared already", ""});
+      return env.Undefined();
+    }
+    auto* preparation = new Preparation(env, this);  // deletes itself
+    const Napi::Value promise = preparation->deferred.Promise();
+    preparation->Queue();
+    return promise;
+  }
+
   // What the areas would take; nothing is opened for it.
   Napi::Value sizes(const Napi::CallbackInfo& info) {
     const Napi::Env env = info.Env();
     if (!model_) {
-      throw_error(env, {"E_DEFECT", "the engine is open or closed", ""});
+      throw_error(env, {"E_DEFECT", "the engine is not prepared, or open, or closed", ""});
       return env.Undefined();
     }
     const Weights& weights = model_->weights;
@@ -183,7 +220,8 @@ class NativeEngine : public Napi::ObjectWrap<NativeEngine> {
     Napi::Env env = info.Env();
     EngineOptions options;
     Error error;
-    if (!model_ || !info[0].IsObject()) error = {"E_DEFECT", "open needs options, once", ""};
+    if (!model_ || !info[0].IsObject())
+      error = {"E_DEFECT", "open needs a prepared engine and options, once", ""};
     if (!error) error = read_options(info[0].As<Napi::Object>(), &options);
     if (!error) {
       engine_ = std::make_unique<Engine>(std::move(*model_), std::move(options));
@@ -355,7 +393,8 @@ class NativeEngine : public Napi::ObjectWrap<NativeEngine> {
     return out;
   }
 
-  std::unique_ptr<EngineModel> model_;  // until it is opened
+  std::unique_ptr<ModelTables> tables_;  // until it is prepared
+  std::unique_ptr<EngineModel> model_;   // from then until it is opened
   std::unique_ptr<Engine> engine_;
   Napi::ThreadSafeFunction back_;
   std::unique_ptr<Hook> hook_;

@@ -106,14 +106,10 @@ void read_config(const Napi::Object& object, Config* c, Error* error) {
 
 }  // namespace
 
-Error read_model(const Napi::Object& object, EngineModel* model) {
-  Weights* weights = &model->weights;
-  ExpertTable* experts = &model->experts;
-  std::vector<FileSpec>* files = &model->files;
-  Embedding* embedding = &model->embedding;
+Error read_model(const Napi::Object& object, ModelTables* tables) {
   Error error;
   Fields f(object, &error);
-  read_config(f.object("config"), &weights->config, &error);
+  read_config(f.object("config"), &tables->config, &error);
 
   const Napi::Value list = object.Get("files");
   if (!list.IsArray()) return {"E_DEFECT", "the engine was given no files", ""};
@@ -121,98 +117,38 @@ Error read_model(const Napi::Object& object, EngineModel* model) {
   for (uint32_t i = 0; i < array.Length(); ++i) {
     const Napi::Value entry = array.Get(i);
     if (!entry.IsObject()) return {"E_DEFECT", "the engine was given no valid file", ""};
-    FileSpec& spec = files->emplace_back();
+    FileSpec& spec = tables->files.emplace_back();
     const Napi::Value path = entry.As<Napi::Object>().Get("path");
     if (!path.IsString()) return {"E_DEFECT", "the engine was given no valid path", ""};
     spec.path = path.As<Napi::String>().Utf8Value();
     Fields(entry.As<Napi::Object>(), &error).number("size", &spec.size, 9e15);
   }
 
-  std::vector<uint32_t> t, s, p, b;
-  std::vector<double> piece_offsets;
-  f.array<uint32_t>("tensors", napi_uint32_array, &t);   // rows, cols, dtype
-  f.array<uint32_t>("segments", napi_uint32_array, &s);  // tensor, first row, rows, offset
-  f.array<uint32_t>("pieces", napi_uint32_array, &p);    // file, bytes, target
-  f.array<double>("pieceOffsets", napi_float64_array, &piece_offsets);
-  f.array<uint32_t>(
-      "blocks", napi_uint32_array,
-      &b);  // first segment, segments, first piece, pieces, raw, crc, layer, codec | checked << 8
-  f.array<uint32_t>("roles", napi_uint32_array, &weights->roles);
-  if (error) return error;
-  if (t.size() % 3 || s.size() % 4 || p.size() % 3 || p.size() / 3 != piece_offsets.size() || b.size() % 8) {
-    return {"E_DEFECT", "the weight tables have wrong sizes", ""};
-  }
-  weights->segments.reserve(s.size() / 4);
-  weights->pieces.reserve(p.size() / 3);
-  weights->blocks.reserve(b.size() / 8);
-  for (size_t i = 0; i < t.size(); i += 3) {
-    if (t[i + 2] > 1) return {"E_DEFECT", "unknown dtype", ""};
-    Tensor& tensor = weights->tensors.emplace_back();
-    tensor.rows = t[i], tensor.cols = t[i + 1], tensor.dtype = static_cast<Dtype>(t[i + 2]);
-  }
-  for (size_t i = 0; i < s.size(); i += 4) weights->segments.push_back({s[i], s[i + 1], s[i + 2], s[i + 3]});
-  for (size_t i = 0; i < p.size(); i += 3) {
-    const double offset = piece_offsets[i / 3];
-    if (!(offset >= 0 && offset < 9e15)) return {"E_DEFECT", "a piece has a wrong offset", ""};
-    weights->pieces.push_back({p[i], static_cast<uint64_t>(offset), p[i + 1], p[i + 2]});
-  }
-  for (size_t i = 0; i < b.size(); i += 8) {
-    Block& block = weights->blocks.emplace_back();
-    block.first_segment = b[i], block.segments = b[i + 1], block.first_piece = b[i + 2],
-    block.pieces = b[i + 3];
-    block.raw = b[i + 4], block.crc = b[i + 5], block.layer = b[i + 6];
-    block.codec = static_cast<uint8_t>(b[i + 7]), block.checked = (b[i + 7] >> 8) != 0;
-  }
+  f.array<uint32_t>("tensors", napi_uint32_array, &tables->tensors);
+  f.array<uint32_t>("segments", napi_uint32_array, &tables->segments);
+  f.array<uint32_t>("pieces", napi_uint32_array, &tables->pieces);
+  f.array<double>("pieceOffsets", napi_float64_array, &tables->piece_offsets);
+  f.array<uint32_t>("blocks", napi_uint32_array, &tables->blocks);
+  f.array<uint32_t>("roles", napi_uint32_array, &tables->roles);
 
   Fields e(f.object("experts"), &error);
   uint32_t format = 0;
+  ExpertTable& experts = tables->experts;
   e.number("format", &format, 2);
-  e.number("layers", &experts->layers, 1 << 16);
-  e.number("experts", &experts->experts, 65535);
-  std::vector<double> part_bytes;
-  e.array<double>("partBytes", napi_float64_array, &part_bytes);
-  e.array<double>("offsets", napi_float64_array, &experts->offsets);
-  e.array<uint16_t>("files", napi_uint16_array, &experts->files);
-  if (error) return error;
-  for (double bytes : part_bytes) {
-    if (!(bytes > 0 && bytes < 1e12)) return {"E_DEFECT", "an expert's part has a wrong size", ""};
-    experts->part_bytes.push_back(static_cast<uint64_t>(bytes));
-  }
-  experts->parts = static_cast<uint32_t>(part_bytes.size());
-  experts->format = static_cast<ExpertFormat>(format);
+  e.number("layers", &experts.layers, 1 << 16);
+  e.number("experts", &experts.experts, 65535);
+  e.array<double>("partBytes", napi_float64_array, &tables->expert_part_bytes);
+  e.array<double>("offsets", napi_float64_array, &experts.offsets);
+  e.array<uint16_t>("files", napi_uint16_array, &experts.files);
+  experts.format = static_cast<ExpertFormat>(format);
 
   Fields m(f.object("embedding"), &error);
   uint32_t dtype = 0;
-  m.number("file", &embedding->file);
-  m.number("offset", &embedding->offset, 9e15);
+  m.number("file", &tables->embedding.file);
+  m.number("offset", &tables->embedding.offset, 9e15);
   m.number("dtype", &dtype, 1);
-  embedding->dtype = static_cast<Dtype>(dtype);
-  if (error) return error;
-
-  const Config& c = weights->config;
-  if (Error wrong = weights->finish(*files)) return wrong;
-  if (c.moe_layers() > 0) {
-    if (Error wrong = experts->check(*files)) return wrong;
-    const uint64_t matrix = uint64_t{c.moe_inner} * c.latent;
-    const bool mxfp4 = experts->format == ExpertFormat::mxfp4;
-    if (mxfp4 && (c.moe_inner % 32 || c.latent % 32)) return {"E_DEFECT", "MXFP4 widths", ""};
-    const uint64_t plain = matrix * (experts->format == ExpertFormat::bf16 ? 2 : 4);
-    for (uint32_t i = 0; i < experts->parts; ++i) {
-      const uint64_t expected = !mxfp4 ? plain : i % 2 == 0 ? matrix / 2 : matrix / 32;
-      if (experts->part_bytes[i] != expected)
-        return {"E_DEFECT", "an expert's part has another size than its shape", ""};
-    }
-    if (experts->parts != (mxfp4 ? 6u : 3u) || experts->layers != c.moe_layers() ||
-        experts->experts != c.experts) {
-      return {"E_DEFECT", "the expert table does not fit the config", ""};
-    }
-  }
-  const uint64_t embedding_bytes = uint64_t{c.vocab} * c.hidden * dtype_bytes(embedding->dtype);
-  if (embedding->file >= files->size() || embedding_bytes > (*files)[embedding->file].size ||
-      embedding->offset > (*files)[embedding->file].size - embedding_bytes) {
-    return {"E_DEFECT", "the embedding leaves its file", ""};
-  }
-  return {};
+  tables->embedding.dtype = static_cast<Dtype>(dtype);
+  return error;
 }
 
 Error read_options(const Napi::Object& object, EngineOptions* options) {

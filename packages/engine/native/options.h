@@ -1,14 +1,15 @@
-// What TypeScript hands over, taken apart and checked. See src/native.ts for the other side.
+// What JavaScript gives: objects and typed arrays in, plain structs or an error out.
 #pragma once
 
 #include <napi.h>
 
 #include "engine.h"
+#include "model_tables.h"
 
 namespace k3 {
 
-// Empty when all is well.
-Error read_model(const Napi::Object& object, EngineModel* model);
+// Copies the tables; whether they make sense is for build_model() to say.
+Error read_model(const Napi::Object& object, ModelTables* tables);
 Error read_options(const Napi::Object& object, EngineOptions* options);
 
 }  // namespace k3

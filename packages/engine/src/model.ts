@@ -1,6 +1,15 @@
 import { availableParallelism } from "node:os";
+import { setImmediate } from "node:timers/promises";
 import { type K3Config, openCheckpoint } from "@k3/checkpoint";
-import { formatBytes, Meter, StageError, type StageOptions, throwIfAborted, toStageError } from "@k3/stage";
+import {
+  formatBytes,
+  Meter,
+  runInSlices,
+  StageError,
+  type StageOptions,
+  throwIfAborted,
+  toStageError,
+} from "@k3/stage";
 import { openTrunk } from "@k3/trunk";
 import { CensusKeeper } from "./census-keeper.ts";
 import { loadNative } from "./loader.ts";
@@ -140,20 +149,23 @@ export class Model {
     const trunk = trunkDir === undefined ? undefined : await openTrunk(trunkDir);
     const { config, layers, revision, configSha256 } = checkpoint;
     const tuning = options.tuning ?? {};
-    const tables = buildTables(checkpoint, trunk, tuning.blockBytes);
+    const tables = await runInSlices(buildTables(checkpoint, trunk, tuning.blockBytes), signal);
     const engine = fromNative(() => new addon.NativeEngine(tables));
+    await native(engine.prepare());
     const counted = { configSha256, layers: tables.experts.layers, experts: tables.experts.experts };
     const census =
       options.census === undefined || counted.layers === 0
         ? undefined
         : await CensusKeeper.open(options.census, counted, onEvent);
+    const sizes = engine.sizes();
+    await setImmediate();
     throwIfAborted(signal);
 
     const budgetBytes = requireBudget(options.memory ?? "auto");
     const plan = planMemory({
       ...{ budgetBytes, threads, contextTokens, sessions, chunk, tuning },
       baselineBytes: residentBytes().now,
-      sizes: engine.sizes(),
+      sizes,
       vocab: config.vocabSize,
       moeLayers: tables.experts.layers,
       experts: tables.experts.experts,
@@ -161,6 +173,8 @@ export class Model {
       expertBytes: tables.experts.partBytes.reduce((sum, bytes) => sum + bytes, 0),
     });
     requireRoom(plan);
+    // Each of these takes a few milliseconds with 110,000 blocks: the event loop gets a turn between them.
+    await setImmediate();
     fromNative(() =>
       engine.open({
         threads,

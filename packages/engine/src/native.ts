@@ -144,6 +144,8 @@ export const FORWARD_ALL_LOGITS = 2;
 export const FORWARD_TRACE = 4;
 
 export interface NativeEngine {
+  /** First: checks every number of the tables, off the event loop. Rejects with an Error that has `code`. Once. */
+  prepare(): Promise<void>;
   /** Before open: what the areas would take. */
   sizes(): NativeSizes;
   /** Takes the memory, opens the files, starts the threads. Once. */
@@ -164,7 +166,7 @@ export interface NativeEngine {
 }
 
 export interface NativeAddon {
-  /** Copies and checks the tables. */
+  /** Copies the tables. */
   NativeEngine: new (
     model: NativeModel,
   ) => NativeEngine;

@@ -1,9 +1,9 @@
 import { join } from "node:path";
 import type { Checkpoint, LocatedTensor } from "@k3/checkpoint";
-import { StageError } from "@k3/stage";
+import { StageError, type Steps } from "@k3/stage";
 import {
   type BlockLayout,
-  layoutBlocks,
+  layoutSteps,
   requireTrunkOf,
   type Trunk,
   type TrunkTensor,
@@ -12,6 +12,8 @@ import {
 import type { NativeConfig, NativeModel } from "./native.ts";
 import { LAYER_ROLES, NO_TENSOR, roleOf } from "./tensor-roles.ts";
 
+/** Blocks or parts between two pauses: some tenths of a millisecond, several while the code is still cold. */
+const STEP = 4096;
 /** In the codec's number: the stored bytes have a checksum. */
 const CHECKED = 1 << 8;
 
@@ -19,16 +21,31 @@ const CHECKED = 1 << 8;
  * Where every weight of a checkpoint's first `checkpoint.layers` layers is, as the native engine takes it: the trunk's
  * blocks in forward order, from the packed trunk when there is one, else cut from the shards as they are.
  *
- * Throws E_DATA (exit 3) when the trunk was packed from another checkpoint, naming what differs.
+ * In steps: the released model has 110,000 blocks and 495,000 expert parts. Throws E_DATA (exit 3) when the trunk was
+ * packed from another checkpoint, naming what differs.
  */
-export function buildTables(checkpoint: Checkpoint, trunk?: Trunk, blockBytes?: number): NativeModel {
+export function* buildTables(checkpoint: Checkpoint, trunk?: Trunk, blockBytes?: number): Steps<NativeModel> {
   const files = checkpoint.shards.map(({ file, size }) => ({ path: join(checkpoint.dir, file), size }));
   const { experts, embed, layers } = checkpoint;
-  const used = new Set([embed.shard, ...checkpoint.dense.map(({ shard }) => shard), ...experts.shards]);
-  const dense = trunk ? fromTrunk(checkpoint, trunk, files.length, used) : fromShards(checkpoint, blockBytes);
+  const used = new Set([embed.shard, ...checkpoint.dense.map(({ shard }) => shard)]);
+  for (let part = 0; part < experts.shards.length; part++) {
+    used.add(experts.shards[part]!);
+    if (part % STEP === 0) yield;
+  }
+  const dense = trunk
+    ? yield* fromTrunk(checkpoint, trunk, files.length, used)
+    : yield* fromShards(checkpoint, blockBytes);
   if (trunk) files.push({ path: trunk.dataPath, size: trunk.manifest.data.bytes });
   const renumber = dropUnused(files, used, trunk !== undefined);
-  for (let p = 0; p < dense.pieces.length; p += 3) dense.pieces[p] = renumber[dense.pieces[p]!]!;
+  for (let p = 0; p < dense.pieces.length; p += 3) {
+    dense.pieces[p] = renumber[dense.pieces[p]!]!;
+    if (p % (3 * STEP) === 0) yield;
+  }
+  const expertFiles = new Uint16Array(experts.shards.length);
+  for (let part = 0; part < expertFiles.length; part++) {
+    expertFiles[part] = renumber[experts.shards[part]!]!;
+    if (part % STEP === 0) yield;
+  }
   return {
     config: nativeConfig(checkpoint),
     files: files.filter((_, file) => renumber[file] !== NO_TENSOR),
@@ -40,7 +57,7 @@ export function buildTables(checkpoint: Checkpoint, trunk?: Trunk, blockBytes?: 
       experts: experts.layers.length > 0 ? experts.experts : 0,
       partBytes: Float64Array.from(experts.layers.length > 0 ? experts.partBytes : []),
       offsets: experts.offsets,
-      files: experts.shards.map((shard) => renumber[shard]!),
+      files: expertFiles,
     },
     embedding: { file: renumber[embed.shard]!, offset: embed.offset, dtype: embed.dtype === "F32" ? 1 : 0 },
   };
@@ -51,9 +68,10 @@ interface DenseTables
   names: { name: string; layer: number | null }[];
 }
 
-function fromShards(checkpoint: Checkpoint, blockBytes: number | undefined): DenseTables {
+function* fromShards(checkpoint: Checkpoint, blockBytes: number | undefined): Steps<DenseTables> {
   const { dense, layers } = checkpoint;
-  const layout = layoutBlocks(dense, blockBytes === undefined ? {} : { blockBytes });
+  const layout = yield* layoutSteps(dense, blockBytes === undefined ? {} : { blockBytes });
+  const rowBytes = dense.map((tensor) => tensorRows(tensor).rowBytes);
   const count = layout.segmentStart[layout.blocks]!;
   const pieces = new Uint32Array(count * 3);
   const pieceOffsets = new Float64Array(count);
@@ -62,13 +80,24 @@ function fromShards(checkpoint: Checkpoint, blockBytes: number | undefined): Den
     const first = layout.segmentStart[b]!;
     const end = layout.segmentStart[b + 1]!;
     for (let s = first; s < end; s++) {
-      const tensor = dense[layout.segments.tensor[s]!]!;
-      pieces.set([tensor.shard, layout.segments.bytes[s]!, layout.segments.byteOffset[s]!], s * 3);
-      pieceOffsets[s] = tensor.offset + layout.segments.firstRow[s]! * tensorRows(tensor).rowBytes;
+      const t = layout.segments.tensor[s]!;
+      pieces[s * 3] = dense[t]!.shard;
+      pieces[s * 3 + 1] = layout.segments.bytes[s]!;
+      pieces[s * 3 + 2] = layout.segments.byteOffset[s]!;
+      pieceOffsets[s] = dense[t]!.offset + layout.segments.firstRow[s]! * rowBytes[t]!;
     }
     const layer = layerOf(layout, dense, b) ?? layers;
-    blocks.set(blockRow(layout, b, first, first, end - first, layer, 0, 0), b * 8);
+    setBlock(blocks, b, layout, b, {
+      firstSegment: first,
+      firstPiece: first,
+      pieces: end - first,
+      layer,
+      crc: 0,
+      codec: 0,
+    });
+    if (b % STEP === 0) yield;
   }
+  yield;
   return {
     names: dense,
     tensors: tensorTable(dense),
@@ -79,7 +108,12 @@ function fromShards(checkpoint: Checkpoint, blockBytes: number | undefined): Den
   };
 }
 
-function fromTrunk(checkpoint: Checkpoint, trunk: Trunk, file: number, used: Set<number>): DenseTables {
+function* fromTrunk(
+  checkpoint: Checkpoint,
+  trunk: Trunk,
+  file: number,
+  used: Set<number>,
+): Steps<DenseTables> {
   requireSameSource(checkpoint, trunk, used);
   const { table, manifest } = trunk;
   const wanted = new Map<string, LocatedTensor>(checkpoint.dense.map((tensor) => [tensor.name, tensor]));
@@ -100,33 +134,45 @@ function fromTrunk(checkpoint: Checkpoint, trunk: Trunk, file: number, used: Set
   });
   for (const missing of wanted.keys()) throw mismatch(trunk, `${missing} is missing`);
 
-  const chosen = Array.from({ length: table.blocks }, (_, b) => b).filter((b) => {
-    const layer = layerOf(table, manifest.tensors, b);
-    return layer === null || layer < checkpoint.layers;
-  });
-  const count = chosen.reduce((sum, b) => sum + table.segmentStart[b + 1]! - table.segmentStart[b]!, 0);
-  const segments = new Uint32Array(count * 4);
-  const pieces = new Uint32Array(chosen.length * 3);
-  const blocks = new Uint32Array(chosen.length * 8);
+  yield;
+  // As large as all of it; cut when only the first layers run.
+  const segments = new Uint32Array(table.segmentStart[table.blocks]! * 4);
+  const pieces = new Uint32Array(table.blocks * 3);
+  const pieceOffsets = new Float64Array(table.blocks);
+  const blocks = new Uint32Array(table.blocks * 8);
+  const { tensor, firstRow, rows, byteOffset } = table.segments;
   let first = 0;
-  chosen.forEach((b, n) => {
-    const { tensor, firstRow, rows, byteOffset } = table.segments;
-    const layer = layerOf(table, manifest.tensors, b) ?? checkpoint.layers;
-    blocks.set(blockRow(table, b, first, n, 1, layer, table.crcStored[b]!, table.codec[b]! | CHECKED), n * 8);
-    pieces.set([file, table.storedBytes[b]!, 0], n * 3);
+  let n = 0;
+  for (let b = 0; b < table.blocks; b++) {
+    if (b % STEP === 0) yield;
+    const ofLayer = layerOf(table, manifest.tensors, b);
+    if (ofLayer !== null && ofLayer >= checkpoint.layers) continue;
+    const layer = ofLayer ?? checkpoint.layers;
+    const codec = table.codec[b]! | CHECKED;
+    setBlock(blocks, n, table, b, {
+      firstSegment: first,
+      firstPiece: n,
+      pieces: 1,
+      layer,
+      crc: table.crcStored[b]!,
+      codec,
+    });
+    pieces[n * 3] = file;
+    pieces[n * 3 + 1] = table.storedBytes[b]!;
+    pieceOffsets[n++] = table.offset[b]!;
     for (let s = table.segmentStart[b]!; s < table.segmentStart[b + 1]!; s++, first++) {
       const t = number[tensor[s]!]!;
       if (t === NO_TENSOR) throw mismatch(trunk, `${manifest.tensors[tensor[s]!]!.name} is not in it`);
-      segments.set([t, firstRow[s]!, rows[s]!, byteOffset[s]!], first * 4);
+      setSegment(segments, first, t, firstRow[s]!, rows[s]!, byteOffset[s]!);
     }
-  });
+  }
   return {
     names: tensors,
     tensors: tensorTable(tensors),
-    segments,
-    pieces,
-    pieceOffsets: Float64Array.from(chosen, (b) => table.offset[b]!),
-    blocks,
+    segments: segments.subarray(0, first * 4),
+    pieces: pieces.subarray(0, n * 3),
+    pieceOffsets: pieceOffsets.subarray(0, n),
+    blocks: blocks.subarray(0, n * 8),
   };
 }
 
@@ -155,24 +201,52 @@ function mismatch(trunk: Trunk, what: string): StageError {
 const layerOf = (layout: BlockLayout, tensors: readonly { layer: number | null }[], block: number) =>
   tensors[layout.segments.tensor[layout.segmentStart[block]!]!]!.layer;
 
-function blockRow(
+interface BlockPlace {
+  firstSegment: number;
+  firstPiece: number;
+  pieces: number;
+  layer: number;
+  crc: number;
+  codec: number;
+}
+
+/** Row `row` of the block table: block `block` of a layout. */
+function setBlock(
+  blocks: Uint32Array,
+  row: number,
   layout: BlockLayout,
   block: number,
-  firstSegment: number,
-  firstPiece: number,
-  pieces: number,
-  layer: number,
-  crc: number,
-  codec: number,
-): number[] {
-  const segments = layout.segmentStart[block + 1]! - layout.segmentStart[block]!;
-  return [firstSegment, segments, firstPiece, pieces, layout.rawBytes[block]!, crc, layer, codec];
+  place: BlockPlace,
+): void {
+  const at = row * 8;
+  blocks[at] = place.firstSegment;
+  blocks[at + 1] = layout.segmentStart[block + 1]! - layout.segmentStart[block]!;
+  blocks[at + 2] = place.firstPiece;
+  blocks[at + 3] = place.pieces;
+  blocks[at + 4] = layout.rawBytes[block]!;
+  blocks[at + 5] = place.crc;
+  blocks[at + 6] = place.layer;
+  blocks[at + 7] = place.codec;
+}
+
+function setSegment(
+  segments: Uint32Array,
+  row: number,
+  tensor: number,
+  firstRow: number,
+  rows: number,
+  byteOffset: number,
+): void {
+  segments[row * 4] = tensor;
+  segments[row * 4 + 1] = firstRow;
+  segments[row * 4 + 2] = rows;
+  segments[row * 4 + 3] = byteOffset;
 }
 
 function segmentTable(layout: BlockLayout, count: number): Uint32Array {
   const { tensor, firstRow, rows, byteOffset } = layout.segments;
   const table = new Uint32Array(count * 4);
-  for (let s = 0; s < count; s++) table.set([tensor[s]!, firstRow[s]!, rows[s]!, byteOffset[s]!], s * 4);
+  for (let s = 0; s < count; s++) setSegment(table, s, tensor[s]!, firstRow[s]!, rows[s]!, byteOffset[s]!);
   return table;
 }
 

@@ -1,4 +1,5 @@
 import { openCheckpoint } from "@k3/checkpoint";
+import { runAtOnce } from "@k3/stage";
 import { Random } from "@k3/testkit";
 import { openTrunk } from "@k3/trunk";
 import { beforeAll, describe, expect, test } from "vitest";
@@ -14,7 +15,10 @@ let models: NativeModel[];
 beforeAll(async () => {
   const { dir, trunks } = await packedMiniature();
   const checkpoint = await openCheckpoint(dir);
-  models = [buildTables(checkpoint, undefined, 4096), buildTables(checkpoint, await openTrunk(trunks.bf16))];
+  models = [
+    runAtOnce(buildTables(checkpoint, undefined, 4096)),
+    runAtOnce(buildTables(checkpoint, await openTrunk(trunks.bf16))),
+  ];
 });
 
 /** One number of one table replaced by another, near or far. */
@@ -59,6 +63,7 @@ describe("tables that are wrong", () => {
       const model = spoiled(models[round % models.length]!, random);
       try {
         const engine = new addon.NativeEngine(model);
+        await engine.prepare();
         const { blockBytes } = engine.sizes();
         const pinned = new Uint8Array(blockBytes.length);
         const counts = {

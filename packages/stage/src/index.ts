@@ -48,3 +48,4 @@ export {
 } from "./receipt.ts";
 export { readRegularFile } from "./regular-file.ts";
 export { availableBytes, requireSpace } from "./space.ts";
+export { runAtOnce, runInSlices, type Steps } from "./steps.ts";

@@ -1,4 +1,4 @@
-import { StageError } from "@k3/stage";
+import { runAtOnce, StageError, type Steps } from "@k3/stage";
 
 /** How large a block of the trunk is meant to be, in bytes of decoded weights. */
 export const BLOCK_BYTES = 1 << 20;
@@ -83,10 +83,19 @@ export function tensorRows(tensor: Pick<TrunkTensor, "name" | "dtype" | "shape">
  *
  * Throws E_CONFIG when a tensor cannot be cut, or when a layer's tensors are not together.
  */
-export function layoutBlocks(
+export function layoutBlocks(tensors: readonly TrunkTensor[], options: LayoutOptions = {}): BlockLayout {
+  return runAtOnce(layoutSteps(tensors, options));
+}
+
+export interface LayoutOptions {
+  blockBytes?: number;
+}
+
+/** layoutBlocks in steps of a layer: the released trunk has 110,000 blocks. */
+export function* layoutSteps(
   tensors: readonly TrunkTensor[],
-  { blockBytes = BLOCK_BYTES }: { blockBytes?: number } = {},
-): BlockLayout {
+  { blockBytes = BLOCK_BYTES }: LayoutOptions = {},
+): Steps<BlockLayout> {
   if (!Number.isSafeInteger(blockBytes) || blockBytes < 4096 || blockBytes > MAX_BLOCK_BYTES) {
     throw new StageError(
       "E_USAGE",
@@ -105,6 +114,7 @@ export function layoutBlocks(
     seen.add(layer);
     layoutLayer(tensors, start, end, blockBytes, out);
     start = end;
+    yield;
   }
   return out.finish();
 }
@@ -175,10 +185,18 @@ function rowsPerBlock(rows: number, rowBytes: number, blockBytes: number): numbe
 }
 
 class LayoutBuilder {
-  readonly #rawBytes: number[] = [];
-  readonly #segmentStart: number[] = [0];
-  readonly #segments: number[] = [];
+  readonly #rawBytes = new Column();
+  readonly #segmentStart = new Column();
+  readonly #tensor = new Column();
+  readonly #firstRow = new Column();
+  readonly #rows = new Column();
+  readonly #byteOffset = new Column();
+  readonly #bytes = new Column();
   #end = 0;
+
+  constructor() {
+    this.#segmentStart.push(0);
+  }
 
   alignedEnd(): number {
     return Math.ceil(this.#end / SEGMENT_ALIGN) * SEGMENT_ALIGN;
@@ -186,30 +204,51 @@ class LayoutBuilder {
 
   add(tensor: number, firstRow: number, rows: number, rowBytes: number): void {
     const byteOffset = this.alignedEnd();
-    this.#segments.push(tensor, firstRow, rows, byteOffset, rows * rowBytes);
+    this.#tensor.push(tensor);
+    this.#firstRow.push(firstRow);
+    this.#rows.push(rows);
+    this.#byteOffset.push(byteOffset);
+    this.#bytes.push(rows * rowBytes);
     this.#end = byteOffset + rows * rowBytes;
   }
 
   endBlock(): void {
     this.#rawBytes.push(this.#end);
-    this.#segmentStart.push(this.#segments.length / 5);
+    this.#segmentStart.push(this.#tensor.length);
     this.#end = 0;
   }
 
   finish(): BlockLayout {
-    const column = (k: number) =>
-      Uint32Array.from({ length: this.#segments.length / 5 }, (_, s) => this.#segments[5 * s + k]!);
     return {
       blocks: this.#rawBytes.length,
-      rawBytes: Uint32Array.from(this.#rawBytes),
-      segmentStart: Uint32Array.from(this.#segmentStart),
+      rawBytes: this.#rawBytes.values(),
+      segmentStart: this.#segmentStart.values(),
       segments: {
-        tensor: column(0),
-        firstRow: column(1),
-        rows: column(2),
-        byteOffset: column(3),
-        bytes: column(4),
+        tensor: this.#tensor.values(),
+        firstRow: this.#firstRow.values(),
+        rows: this.#rows.values(),
+        byteOffset: this.#byteOffset.values(),
+        bytes: this.#bytes.values(),
       },
     };
+  }
+}
+
+/** Numbers below 2^32 that grow in number. */
+class Column {
+  #values = new Uint32Array(1024);
+  length = 0;
+
+  push(value: number): void {
+    if (this.length === this.#values.length) {
+      const larger = new Uint32Array(this.length * 2);
+      larger.set(this.#values);
+      this.#values = larger;
+    }
+    this.#values[this.length++] = value;
+  }
+
+  values(): Uint32Array {
+    return this.#values.slice(0, this.length);
   }
 }
