@@ -55,6 +55,16 @@ describe.skipIf(noMachine)(`k3-token${noMachine ? ` (skipped: ${noMachine})` : "
     },
   );
 
+  it("refuses while memory may be swapped to a disk", async () => {
+    machine.command("swapon", "echo /swapfile");
+    const { code, output } = await machine.run(
+      `PATH=${machine.folder}/bin:$PATH; printf '%s\\n' "$T" | bash ${helper}; status=$?; ls ${machine.root}/run/k3; exit $status`,
+      { T: TOKEN },
+    );
+    expect(output).toMatch(/^k3-token: swap is on: .*\n$/);
+    expect(code).toBe(2);
+  });
+
   it("refuses a directory that is not in memory", async () => {
     const { code, output } = await machine.run(
       `umount ${machine.root}/run && printf '%s\\n' "$T" | bash ${helper}; exit $?`,
