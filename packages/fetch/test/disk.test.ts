@@ -312,6 +312,8 @@ describe("the order of writes, and threads (hub.md section 7)", () => {
       for (const name of ["sync", "datasync", "write"]) {
         const original = proto[name];
         proto[name] = async function (...args) {
+          // Slow, so that what does not wait for it is ahead.
+          if (name !== "write") await new Promise((resolve) => setTimeout(resolve, 100));
           const value = await original.apply(this, args);
           note(name, names.get(this));
           return value;
