@@ -12,7 +12,7 @@ import {
   writeFileSync,
 } from "node:fs";
 import { tmpdir } from "node:os";
-import { basename, join } from "node:path";
+import { basename, delimiter, join } from "node:path";
 import { has } from "./terraform.ts";
 
 /** Why a machine with disks cannot be played here; undefined where it can. */
@@ -80,12 +80,14 @@ export class Machine {
     writeFileSync(join(this.root, "etc/fstab"), "LABEL=cloudimg-rootfs / ext4 defaults 0 1\n");
     writeFileSync(this.systemctlLog, "");
     writeFileSync(this.k3Log, "");
+    // The machine of the lab has no swap; the one that runs the tests may.
+    this.command("swapon", "");
     this.boot = this.disk(64);
     const numbers = execFileSync("lsblk", ["-dnro", "MAJ:MIN", this.boot.device], {
       encoding: "utf8",
     }).trim();
     this.#env = {
-      PATH: process.env["PATH"]!,
+      PATH: `${join(this.folder, "bin")}${delimiter}${process.env["PATH"]}`,
       HOME: this.folder,
       K3_ROOT: this.root,
       K3_BY_ID: this.byId,
