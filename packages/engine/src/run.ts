@@ -1,6 +1,6 @@
 import { readFile } from "node:fs/promises";
 import { endIdsOf, readConfig } from "@k3/checkpoint";
-import { StageError, type StageOptions, throwIfAborted, writeFileAtomically } from "@k3/stage";
+import { runInSlices, StageError, type StageOptions, throwIfAborted, writeFileAtomically } from "@k3/stage";
 import { residentBytes } from "./memory.ts";
 import { Model, type PassStats } from "./model.ts";
 import { mustRunAll, type Resumption, RunState, resume } from "./run-state.ts";
@@ -14,8 +14,8 @@ import {
   type SamplerOptions,
   type Tokenizer,
   type TokenLogprob,
-  topLogprobs,
 } from "./text/index.ts";
+import { topLogprobsSteps } from "./text/sampling.ts";
 
 export interface RunOptions extends StageOptions {
   modelDir: string;
@@ -204,7 +204,8 @@ async function produce(production: Production): Promise<Produced> {
     for await (const { id, logprob, end } of steps) {
       generated.push(id);
       // The logits that it was chosen from: the session keeps them until the next pass.
-      if (top > 0) logprobs.push({ id, logprob, top: topLogprobs(session.lastLogits!, top) });
+      if (top > 0)
+        logprobs.push({ id, logprob, top: await runInSlices(topLogprobsSteps(session.lastLogits!, top)) });
       if (output.push(id)) return produced("stop");
       if (end !== null) return produced(end);
       await state?.saveWhenDue(session);

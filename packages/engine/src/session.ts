@@ -1,4 +1,4 @@
-import { StageError, type StageOptions } from "@k3/stage";
+import { runInSlices, StageError, type StageOptions } from "@k3/stage";
 import type { Model, PassStats } from "./model.ts";
 import { FORWARD_ALL_LOGITS, FORWARD_LAST_LOGITS, FORWARD_TRACE, type NativeState } from "./native.ts";
 import { loadState, saveState } from "./state-file.ts";
@@ -128,7 +128,7 @@ export class Session {
         }
         if (!this.#logits)
           throw new StageError("E_USAGE", "there are no logits to choose from: prefill first");
-        const { id, logprob } = sampler.next(this.#logits, this.#ids);
+        const { id, logprob } = await runInSlices(sampler.nextSteps(this.#logits, this.#ids));
         this.#ids.push(id);
         const end = ends.has(id) ? "end" : count + 1 === options.maxTokens ? "length" : null;
         return { id, logprob, stats, end } as const;

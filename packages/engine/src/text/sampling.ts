@@ -1,5 +1,5 @@
 import { randomBytes } from "node:crypto";
-import { StageError } from "@k3/stage";
+import { runAtOnce, StageError, type Steps } from "@k3/stage";
 import { exp, ln } from "./float64-math.ts";
 import { SplitMix64 } from "./split-mix.ts";
 
@@ -29,6 +29,8 @@ export interface Sampler {
    * penalty. Throws E_DATA for logits without a finite greatest value, E_USAGE for ids of the history outside of them.
    */
   next(logits: Float32Array, history: readonly number[]): TokenLogprob;
+  /** The same in steps: with the released vocabulary a draw takes long enough for an event loop to notice. */
+  nextSteps(logits: Float32Array, history: readonly number[]): Steps<TokenLogprob>;
   /** Goes on as if `tokens` tokens had been drawn: an earlier start with the same seed drew them. */
   skip(tokens: number): void;
   /** The state of the generator, 16 hexadecimal digits; it changes with every draw (never at temperature 0). */
@@ -50,17 +52,20 @@ export function createSampler(options: SamplerOptions = {}): Sampler {
   requireRange("repeatPenalty", repeatPenalty, repeatPenalty > 0, "greater than 0");
   const seed = checkedSeed(options.seed);
   const generator = new SplitMix64(seed);
+  function* nextSteps(logits: Float32Array, history: readonly number[]): Steps<TokenLogprob> {
+    const adjusted = repeatPenalty === 1 ? logits : penalised(logits, history, repeatPenalty);
+    const best = argmax(adjusted);
+    yield;
+    const id =
+      temperature === 0
+        ? best
+        : yield* draw(adjusted, adjusted[best]!, { temperature, topP, minP }, generator.uniform());
+    return { id, logprob: logits[id]! - (yield* logSumExp(logits)) };
+  }
   return {
     seed,
-    next(logits, history) {
-      const adjusted = repeatPenalty === 1 ? logits : penalised(logits, history, repeatPenalty);
-      const best = argmax(adjusted);
-      const id =
-        temperature === 0
-          ? best
-          : draw(adjusted, adjusted[best]!, { temperature, topP, minP }, generator.uniform());
-      return { id, logprob: logits[id]! - logSumExp(logits) };
-    },
+    next: (logits, history) => runAtOnce(nextSteps(logits, history)),
+    nextSteps,
     skip(tokens) {
       if (temperature > 0) for (let i = 0; i < tokens; i++) generator.uniform();
     },
@@ -74,38 +79,50 @@ export function createSampler(options: SamplerOptions = {}): Sampler {
  * Throws E_USAGE unless k is an integer from 1 to logits.length; E_DATA as Sampler.next.
  */
 export function topLogprobs(logits: Float32Array, k: number): TokenLogprob[] {
+  return runAtOnce(topLogprobsSteps(logits, k));
+}
+
+/** topLogprobs in steps. */
+export function* topLogprobsSteps(logits: Float32Array, k: number): Steps<TokenLogprob[]> {
   if (!Number.isInteger(k) || k < 1 || k > logits.length) {
     throw new StageError(
       "E_USAGE",
       `logprobs of ${k} tokens were asked for; from 1 to ${logits.length} are possible`,
     );
   }
-  const normaliser = logSumExp(logits);
-  const descending = descendingWeights(logits);
+  const normaliser = yield* logSumExp(logits);
+  const descending = new Descending(logits);
+  yield* descending.prepare();
   const top: TokenLogprob[] = [];
   while (top.length < k) {
     const id = descending.next()!;
     top.push({ id, logprob: logits[id]! - normaliser });
+    if (top.length % STEP === 0) yield;
   }
   return top;
 }
 
-function draw(
+/** Vocabulary entries between two pauses. */
+const STEP = 4096;
+
+function* draw(
   logits: Float32Array | Float64Array,
   greatest: number,
   options: { temperature: number; topP: number; minP: number },
   uniform: number,
-): number {
+): Steps<number> {
   const weights = new Float64Array(logits.length);
   let total = 0;
   for (let id = 0; id < logits.length; id++) {
     // Relative to the most probable token, whose weight is 1.
     const weight = exp((logits[id]! - greatest) / options.temperature);
+    if (id % STEP === 0) yield;
     if (weight < options.minP) continue;
     weights[id] = weight;
     total += weight;
   }
-  const descending = descendingWeights(weights);
+  const descending = new Descending(weights);
+  yield* descending.prepare();
   const nucleus: number[] = [];
   const cumulative: number[] = [];
   const wanted = options.topP * total;
@@ -118,6 +135,7 @@ function draw(
     sum += weights[id]!;
     nucleus.push(id);
     cumulative.push(sum);
+    if (nucleus.length % STEP === 0) yield;
   }
   const target = uniform * (options.topP < 1 ? sum : total);
   const found = cumulative.findIndex((reached) => reached > target);
@@ -125,36 +143,54 @@ function draw(
   return nucleus[found < 0 ? nucleus.length - 1 : found]!;
 }
 
-/** Yields indices by descending value, ascending index among equals, from a heap: the first few of 163,840 cost little more than one pass. */
-function descendingWeights(values: Float32Array | Float64Array): { next(): number | null } {
-  const heap = new Int32Array(values.length);
-  for (let id = 0; id < heap.length; id++) heap[id] = id;
-  let size = heap.length;
-  const before = (a: number, b: number): boolean =>
-    values[a]! > values[b]! || (values[a] === values[b] && a < b);
-  const sink = (start: number): void => {
+/** Indices by descending value, ascending among equals, from a heap: the first few of 163,840 cost little more than one pass. */
+class Descending {
+  readonly #values: Float32Array | Float64Array;
+  readonly #heap: Int32Array;
+  #size: number;
+
+  constructor(values: Float32Array | Float64Array) {
+    this.#values = values;
+    this.#heap = new Int32Array(values.length);
+    this.#size = values.length;
+    for (let id = 0; id < values.length; id++) this.#heap[id] = id;
+  }
+
+  /** Before next(). */
+  *prepare(): Steps<void> {
+    for (let at = (this.#size >> 1) - 1; at >= 0; at--) {
+      this.#sink(at);
+      if (at % STEP === 0) yield;
+    }
+  }
+
+  next(): number | null {
+    if (this.#size === 0) return null;
+    const top = this.#heap[0]!;
+    this.#heap[0] = this.#heap[--this.#size]!;
+    if (this.#size > 0) this.#sink(0);
+    return top;
+  }
+
+  #sink(start: number): void {
+    const heap = this.#heap;
     const moved = heap[start]!;
     let at = start;
     for (;;) {
       let child = 2 * at + 1;
-      if (child >= size) break;
-      if (child + 1 < size && before(heap[child + 1]!, heap[child]!)) child += 1;
-      if (!before(heap[child]!, moved)) break;
+      if (child >= this.#size) break;
+      if (child + 1 < this.#size && this.#before(heap[child + 1]!, heap[child]!)) child += 1;
+      if (!this.#before(heap[child]!, moved)) break;
       heap[at] = heap[child]!;
       at = child;
     }
     heap[at] = moved;
-  };
-  for (let at = (size >> 1) - 1; at >= 0; at--) sink(at);
-  return {
-    next() {
-      if (size === 0) return null;
-      const top = heap[0]!;
-      heap[0] = heap[--size]!;
-      if (size > 0) sink(0);
-      return top;
-    },
-  };
+  }
+
+  #before(a: number, b: number): boolean {
+    const values = this.#values;
+    return values[a]! > values[b]! || (values[a] === values[b] && a < b);
+  }
 }
 
 function penalised(logits: Float32Array, history: readonly number[], penalty: number): Float64Array {
@@ -183,10 +219,13 @@ function argmax(logits: Float32Array | Float64Array): number {
 }
 
 /** ln of the sum of e^logit, from the greatest logit on, added in the order of ids. */
-function logSumExp(logits: Float32Array): number {
+function* logSumExp(logits: Float32Array): Steps<number> {
   const greatest = logits[argmax(logits)]!;
   let sum = 0;
-  for (let id = 0; id < logits.length; id++) sum += exp(logits[id]! - greatest);
+  for (let id = 0; id < logits.length; id++) {
+    sum += exp(logits[id]! - greatest);
+    if (id % STEP === 0) yield;
+  }
   return greatest + ln(sum);
 }
 

@@ -1,4 +1,4 @@
-import { StageError } from "@k3/stage";
+import { runAtOnce, StageError, type Steps } from "@k3/stage";
 import { MAX_BASE_TOKENS, RankTable } from "./rank-table.ts";
 
 const NEWLINE = 0x0a;
@@ -19,11 +19,20 @@ for (const [value, digit] of [
  * Throws E_CONFIG naming the line.
  */
 export function parseTiktokenModel(bytes: Uint8Array, path: string): RankTable {
+  return runAtOnce(tiktokenModelSteps(bytes, path));
+}
+
+/** Lines between two pauses. */
+const STEP = 1024;
+
+/** parseTiktokenModel in steps: the released file has 163,584 lines. */
+export function* tiktokenModelSteps(bytes: Uint8Array, path: string): Steps<RankTable> {
   const lines = countLines(bytes);
   if (lines === 0 || lines > MAX_BASE_TOKENS) {
     throw new StageError("E_CONFIG", `${path} has ${lines} lines; a vocabulary has 1 to ${MAX_BASE_TOKENS}`);
   }
   const table = new RankTable(lines);
+  yield;
   let scratch = new Uint8Array(1024);
   let start = 0;
   for (let line = 1; line <= lines; line++) {
@@ -42,6 +51,7 @@ export function parseTiktokenModel(bytes: Uint8Array, path: string): RankTable {
     if (refused !== null)
       throw new StageError("E_CONFIG", `${path} line ${line}: ${refused}`, { details: { line } });
     start = end + 1;
+    if (line % STEP === 0) yield;
   }
   for (let byte = 0; byte < 256; byte++) {
     if (table.lookup(Uint8Array.of(byte), 0, 1) < 0) {

@@ -1,10 +1,10 @@
 import { createHash } from "node:crypto";
 import { stat } from "node:fs/promises";
 import { join } from "node:path";
-import { readRegularFile, StageError, toStageError } from "@k3/stage";
+import { readRegularFile, runInSlices, StageError, toStageError } from "@k3/stage";
 import type { RankTable } from "./rank-table.ts";
 import { SPECIAL_TOKENS } from "./special-tokens.ts";
-import { parseTiktokenModel } from "./tiktoken-model.ts";
+import { tiktokenModelSteps } from "./tiktoken-model.ts";
 
 /** The published vocabulary (k3-model 5.1). */
 export const RELEASED_VOCABULARY = {
@@ -39,7 +39,7 @@ export interface Vocabulary {
 export async function readVocabulary(modelDir: string): Promise<Vocabulary> {
   const path = join(modelDir, "tiktoken.model");
   const bytes = await readBounded(path, MAX_MODEL_BYTES);
-  const table = parseTiktokenModel(bytes, path);
+  const table = await runInSlices(tiktokenModelSteps(bytes, path));
   const sha256 = createHash("sha256").update(bytes).digest("hex");
   checkPublished(path, table.count, bytes.length, sha256);
   await checkCount(path, table.count, join(modelDir, "config.json"));
