@@ -8,7 +8,16 @@ import { fileURLToPath } from "node:url";
 const root = resolve(dirname(fileURLToPath(import.meta.url)), "..");
 const [sanitizers = "address,undefined", ...given] = process.argv.slice(2);
 const tests =
-  given.length > 0 ? given : ["test/same-answer", "test/session", "test/lifecycle", "test/run.test"];
+  given.length > 0
+    ? given
+    : [
+        "test/same-answer",
+        "test/session",
+        "test/lifecycle",
+        "test/run.test",
+        "test/faults",
+        "test/hostile-tables",
+      ];
 
 const run = (command, args, env = {}) => {
   const { status } = spawnSync(command, args, {

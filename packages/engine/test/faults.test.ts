@@ -33,6 +33,9 @@ beforeAll(async () => {
   ]);
 });
 
+/** Behind what is there already: a sanitizer's runtime must come first. */
+const preload = (): string => [process.env["LD_PRELOAD"], badDisk].filter(Boolean).join(" ");
+
 interface ChildResult {
   generated?: number[];
   stats?: { retries: number; bufferedFiles: number };
@@ -47,7 +50,7 @@ async function child(
 ): Promise<ChildResult> {
   const script = join(import.meta.dirname, "faults/child.mjs");
   const request = JSON.stringify({ modelDir: miniature.dir, ids, generate: 4, ...options });
-  const env = { ...process.env, LD_PRELOAD: badDisk, ...disk };
+  const env = { ...process.env, LD_PRELOAD: preload(), ...disk };
   const { stdout } = await execute(process.execPath, [script, request], { env });
   return JSON.parse(stdout.trim().split("\n").at(-1)!) as ChildResult;
 }
@@ -55,7 +58,7 @@ async function child(
 describe("a bad disk", () => {
   test("that fails now and then: retried, the same tokens", async () => {
     const { generated, stats } = await child(
-      { K3_BAD_DISK: "eio-once" },
+      { K3_BAD_DISK_ONCE_OPEN: "eio-once" },
       { tuning: { blockBytes: 4096, expertsCached: 0 } },
     );
     expect(generated).toEqual(expected);
@@ -93,7 +96,7 @@ describe("a bad disk", () => {
       what === "an expert"
         ? [Math.min(...experts.offsets.subarray(last)), Math.max(...experts.offsets.subarray(last))]
         : [matrix.offset, matrix.offset + matrix.bytes];
-    const range = { K3_BAD_DISK: "eio", K3_BAD_RANGE: `${begin}-${end}` };
+    const range = { K3_BAD_DISK_ONCE_OPEN: "eio", K3_BAD_RANGE: `${begin}-${end}` };
     const { code, exit, message } = await child(range, {
       tuning: { pace, blockBytes: 4096, expertsCached: 0 },
     });
@@ -108,7 +111,7 @@ describe("a bad disk", () => {
     const exit = await new Promise<number | null>((resolve) => {
       const script = join(import.meta.dirname, "faults/child.mjs");
       const request = JSON.stringify({ modelDir: miniature.dir, ids, generate: 99, exitAfterMs: 1500 });
-      const env = { ...process.env, LD_PRELOAD: badDisk, K3_BAD_DISK: "slow" };
+      const env = { ...process.env, LD_PRELOAD: preload(), K3_BAD_DISK: "slow" };
       spawn(process.execPath, [script, request], { env, stdio: "ignore" }).on("exit", resolve);
     });
     expect(exit).toBe(42);

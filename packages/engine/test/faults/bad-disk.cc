@@ -1,5 +1,5 @@
 // A disk that misbehaves, for tests: preloaded, it stands before pread(2) for reads of the model's weights
-// (4096 bytes and more). K3_BAD_DISK is one of
+// (shards and packed trunks, 4096 bytes and more). K3_BAD_DISK is one of
 //   eio-once    every hundredth read fails the first time
 //   eio         every read of the file offset range K3_BAD_RANGE=begin-end fails
 //   short       reads give at most 8192 bytes
@@ -20,10 +20,19 @@ namespace {
 using Pread = ssize_t (*)(int, void*, size_t, off64_t);
 std::atomic<unsigned> reads{0};
 
+bool holds_weights(int fd) {
+  char link[32], path[4096];
+  std::snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+  const ssize_t n = readlink(link, path, sizeof path - 1);
+  if (n < 0) return false;
+  path[n] = 0;
+  return std::strstr(path, ".safetensors") != nullptr || std::strstr(path, "/trunk.") != nullptr;
+}
+
 ssize_t bad_pread(const char* symbol, int fd, void* buffer, size_t bytes, off64_t offset) {
   static const Pread real = reinterpret_cast<Pread>(dlsym(RTLD_NEXT, symbol));
   const char* mode = std::getenv("K3_BAD_DISK");
-  if (!mode || bytes < 4096 || (reinterpret_cast<size_t>(buffer) % 4096) != 0)
+  if (!mode || bytes < 4096 || (reinterpret_cast<size_t>(buffer) % 4096) != 0 || !holds_weights(fd))
     return real(fd, buffer, bytes, offset);
   const unsigned n = reads.fetch_add(1);
   if (std::strcmp(mode, "eio-once") == 0 && n % 100 == 7) {

@@ -5,6 +5,8 @@ const { ids, generate, exitAfterMs, peak, ...options } = JSON.parse(process.argv
 if (exitAfterMs !== undefined) setTimeout(() => process.exit(42), exitAfterMs);
 try {
   const model = await Model.open({ memory: 8e9, threads: 2, contextTokens: 256, ...options });
+  // From now on only: Node reads the headers, and what it reads must be whole.
+  if (process.env.K3_BAD_DISK_ONCE_OPEN) process.env.K3_BAD_DISK = process.env.K3_BAD_DISK_ONCE_OPEN;
   const session = model.session();
   await session.prefill(ids);
   const generated = [];
