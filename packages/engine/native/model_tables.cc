@@ -7,7 +7,8 @@ namespace k3 {
 namespace {
 
 Error fill_weights(ModelTables& tables, Weights* weights) {
-  const std::vector<uint32_t>&t = tables.tensors, &s = tables.segments, &p = tables.pieces, &b = tables.blocks;
+  const std::vector<uint32_t>&t = tables.tensors, &s = tables.segments, &p = tables.pieces,
+        &b = tables.blocks;
   if (t.size() % 3 || s.size() % 4 || p.size() % 3 || p.size() / 3 != tables.piece_offsets.size() ||
       b.size() % 8) {
     return {"E_DEFECT", "the weight tables have wrong sizes", ""};
