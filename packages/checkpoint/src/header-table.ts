@@ -3,26 +3,29 @@ import { randomInt } from "node:crypto";
 /** Differs per process, so that nobody can write a header whose names all fall into one slot. */
 const HASH_SEED = randomInt(2 ** 32);
 
+/** Entries that there is room for at first: a released shard has 5,400. */
+const FIRST = 8192;
+
 /** The entries of one safetensors header as columns, reused from file to file: no objects, no strings. */
 export class HeaderTable {
   /** The header's JSON; names are ranges of it. */
   bytes: Uint8Array = new Uint8Array();
   count = 0;
-  nameStart = new Uint32Array(1024);
-  nameEnd = new Uint32Array(1024);
+  nameStart = new Uint32Array(FIRST);
+  nameEnd = new Uint32Array(FIRST);
   /** Index in DTYPES; UNKNOWN_DTYPE when dtype, shape or span are at fault: such an entry has a place but no meaning. */
-  dtype = new Uint8Array(1024);
+  dtype = new Uint8Array(FIRST);
   /** Offsets in the data, half open; -1 when they are at fault. */
-  begin = new Float64Array(1024);
-  end = new Float64Array(1024);
+  begin = new Float64Array(FIRST);
+  end = new Float64Array(FIRST);
   /** dims[dimsStart[i], dimsStart[i + 1]) is the shape of entry i. */
-  dimsStart = new Uint32Array(1025);
-  dims = new Float64Array(4096);
+  dimsStart = new Uint32Array(FIRST + 1);
+  dims = new Float64Array(2 * FIRST);
   dimensions = 0;
   /** Entries whose place is not known: a gap then proves nothing. */
   lostSpans = 0;
   /** Open addressing over the names; holds entry index + 1, 0 for a free slot. */
-  #slots = new Uint32Array(4096);
+  #slots = new Uint32Array(2 * FIRST);
 
   reset(bytes: Uint8Array): void {
     this.bytes = bytes;

@@ -80,7 +80,7 @@ class FaultList {
   }
 }
 
-const STEP = 256;
+const STEP = 64;
 
 function* parseEntries(cursor: JsonCursor, table: HeaderTable, faults: FaultList): Steps<void> {
   // The format wants the header to start with the brace itself; only behind the object there may be padding.

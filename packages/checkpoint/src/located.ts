@@ -17,7 +17,7 @@ import type {
 const U8 = dtypeIndex("U8");
 const BF16 = dtypeIndex("BF16");
 const F32 = dtypeIndex("F32");
-const STEP = 256;
+const STEP = 64;
 const A_LOG = ".A_log";
 /** How much longer than the heads a padded A_log may be. */
 const MOST_A_LOG_PADDING = 4096;

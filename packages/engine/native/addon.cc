@@ -145,6 +145,7 @@ class NativeEngine : public Napi::ObjectWrap<NativeEngine> {
       return;
     }
     tables_ = std::move(tables);
+    given_ = Napi::Persistent(info[0].As<Napi::Object>());
   }
 
   ~NativeEngine() override { shut(true); }
@@ -160,6 +161,7 @@ class NativeEngine : public Napi::ObjectWrap<NativeEngine> {
           deferred(Napi::Promise::Deferred::New(env)),
           engine_(engine),
           keep_(Napi::Persistent(engine->Value())),
+          given_(std::move(engine->given_)),
           tables_(std::move(engine->tables_)) {}
     void Execute() override { error_ = build_model(std::move(*tables_), model_.get()); }
     void OnOK() override {
@@ -171,7 +173,7 @@ class NativeEngine : public Napi::ObjectWrap<NativeEngine> {
 
    private:
     NativeEngine* engine_;
-    Napi::ObjectReference keep_;
+    Napi::ObjectReference keep_, given_;
     std::unique_ptr<ModelTables> tables_;
     std::unique_ptr<EngineModel> model_ = std::make_unique<EngineModel>();
     Error error_;
@@ -393,6 +395,7 @@ class NativeEngine : public Napi::ObjectWrap<NativeEngine> {
     return out;
   }
 
+  Napi::ObjectReference given_;          // what the tables lie in
   std::unique_ptr<ModelTables> tables_;  // until it is prepared
   std::unique_ptr<EngineModel> model_;   // from then until it is opened
   std::unique_ptr<Engine> engine_;

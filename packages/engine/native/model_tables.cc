@@ -7,14 +7,13 @@ namespace k3 {
 namespace {
 
 Error fill_weights(ModelTables& tables, Weights* weights) {
-  const std::vector<uint32_t>&t = tables.tensors, &s = tables.segments, &p = tables.pieces,
-        &b = tables.blocks;
+  const auto t = tables.tensors, s = tables.segments, p = tables.pieces, b = tables.blocks;
   if (t.size() % 3 || s.size() % 4 || p.size() % 3 || p.size() / 3 != tables.piece_offsets.size() ||
       b.size() % 8) {
     return {"E_DEFECT", "the weight tables have wrong sizes", ""};
   }
   weights->config = std::move(tables.config);
-  weights->roles = std::move(tables.roles);
+  weights->roles.assign(tables.roles.begin(), tables.roles.end());
   weights->segments.reserve(s.size() / 4);
   weights->pieces.reserve(p.size() / 3);
   weights->blocks.reserve(b.size() / 8);
@@ -41,6 +40,8 @@ Error fill_weights(ModelTables& tables, Weights* weights) {
 
 Error fill_experts(ModelTables& tables, ExpertTable* experts) {
   *experts = std::move(tables.experts);
+  experts->offsets.assign(tables.expert_offsets.begin(), tables.expert_offsets.end());
+  experts->files.assign(tables.expert_files.begin(), tables.expert_files.end());
   for (double bytes : tables.expert_part_bytes) {
     if (!(bytes > 0 && bytes < 1e12)) return {"E_DEFECT", "an expert's part has a wrong size", ""};
     experts->part_bytes.push_back(static_cast<uint64_t>(bytes));

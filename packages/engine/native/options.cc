@@ -35,6 +35,14 @@ class Fields {
     const auto typed = value.As<Napi::TypedArrayOf<From>>();
     out->assign(typed.Data(), typed.Data() + typed.ElementLength());
   }
+  // The same, not copied: it lies in the array's memory.
+  template <typename T>
+  void view(const char* name, napi_typedarray_type type, std::span<const T>* out) {
+    const Napi::Value value = object_.Get(name);
+    if (!value.IsTypedArray() || value.As<Napi::TypedArray>().TypedArrayType() != type) return wrong(name);
+    const auto typed = value.As<Napi::TypedArrayOf<T>>();
+    *out = {typed.Data(), typed.ElementLength()};
+  }
   Napi::Object object(const char* name) {
     const Napi::Value value = object_.Get(name);
     if (!value.IsObject()) {
@@ -124,12 +132,12 @@ Error read_model(const Napi::Object& object, ModelTables* tables) {
     Fields(entry.As<Napi::Object>(), &error).number("size", &spec.size, 9e15);
   }
 
-  f.array<uint32_t>("tensors", napi_uint32_array, &tables->tensors);
-  f.array<uint32_t>("segments", napi_uint32_array, &tables->segments);
-  f.array<uint32_t>("pieces", napi_uint32_array, &tables->pieces);
-  f.array<double>("pieceOffsets", napi_float64_array, &tables->piece_offsets);
-  f.array<uint32_t>("blocks", napi_uint32_array, &tables->blocks);
-  f.array<uint32_t>("roles", napi_uint32_array, &tables->roles);
+  f.view("tensors", napi_uint32_array, &tables->tensors);
+  f.view("segments", napi_uint32_array, &tables->segments);
+  f.view("pieces", napi_uint32_array, &tables->pieces);
+  f.view("pieceOffsets", napi_float64_array, &tables->piece_offsets);
+  f.view("blocks", napi_uint32_array, &tables->blocks);
+  f.view("roles", napi_uint32_array, &tables->roles);
 
   Fields e(f.object("experts"), &error);
   uint32_t format = 0;
@@ -137,9 +145,9 @@ Error read_model(const Napi::Object& object, ModelTables* tables) {
   e.number("format", &format, 2);
   e.number("layers", &experts.layers, 1 << 16);
   e.number("experts", &experts.experts, 65535);
-  e.array<double>("partBytes", napi_float64_array, &tables->expert_part_bytes);
-  e.array<double>("offsets", napi_float64_array, &experts.offsets);
-  e.array<uint16_t>("files", napi_uint16_array, &experts.files);
+  e.view("partBytes", napi_float64_array, &tables->expert_part_bytes);
+  e.view("offsets", napi_float64_array, &tables->expert_offsets);
+  e.view("files", napi_uint16_array, &tables->expert_files);
   experts.format = static_cast<ExpertFormat>(format);
 
   Fields m(f.object("embedding"), &error);

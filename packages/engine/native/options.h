@@ -8,7 +8,8 @@
 
 namespace k3 {
 
-// Copies the tables; whether they make sense is for build_model() to say.
+// Takes a look at the tables, which the object must outlive; whether they make sense is for build_model() to
+// say.
 Error read_model(const Napi::Object& object, ModelTables* tables);
 Error read_options(const Napi::Object& object, EngineOptions* options);
 

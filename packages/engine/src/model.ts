@@ -15,7 +15,7 @@ import { CensusKeeper } from "./census-keeper.ts";
 import { loadNative } from "./loader.ts";
 import { availableMemory, residentBytes } from "./memory.ts";
 import type { NativeAddon, NativeEngine, NativePass, NativeState, NativeStats } from "./native.ts";
-import { type MemoryPlan, planMemory } from "./plan.ts";
+import { type MemoryPlan, planSteps } from "./plan.ts";
 import { Session } from "./session.ts";
 import { buildTables } from "./tables.ts";
 
@@ -157,12 +157,14 @@ export class Model {
       options.census === undefined || counted.layers === 0
         ? undefined
         : await CensusKeeper.open(options.census, counted, onEvent);
+    // Each of the next takes a few milliseconds with 110,000 blocks: the event loop gets a turn between them.
+    await setImmediate();
     const sizes = engine.sizes();
     await setImmediate();
     throwIfAborted(signal);
 
     const budgetBytes = requireBudget(options.memory ?? "auto");
-    const plan = planMemory({
+    const planning = planSteps({
       ...{ budgetBytes, threads, contextTokens, sessions, chunk, tuning },
       baselineBytes: residentBytes().now,
       sizes,
@@ -172,8 +174,8 @@ export class Model {
       expertsPerToken: config.expertsPerToken,
       expertBytes: tables.experts.partBytes.reduce((sum, bytes) => sum + bytes, 0),
     });
+    const plan = await runInSlices(planning, signal);
     requireRoom(plan);
-    // Each of these takes a few milliseconds with 110,000 blocks: the event loop gets a turn between them.
     await setImmediate();
     fromNative(() =>
       engine.open({

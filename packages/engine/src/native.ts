@@ -33,7 +33,7 @@ export interface NativeConfig {
   isMoe: Uint8Array;
 }
 
-/** Where all weights are. Every array is copied, and every number checked, by the addon. */
+/** Where all weights are. Every array is copied, and every number checked, in prepare(): none may change before. */
 export interface NativeModel {
   config: NativeConfig;
   files: { path: string; size: number }[];
@@ -144,7 +144,7 @@ export const FORWARD_ALL_LOGITS = 2;
 export const FORWARD_TRACE = 4;
 
 export interface NativeEngine {
-  /** First: checks every number of the tables, off the event loop. Rejects with an Error that has `code`. Once. */
+  /** First: copies the tables and checks every number, off the event loop. Rejects with an Error that has `code`. Once. */
   prepare(): Promise<void>;
   /** Before open: what the areas would take. */
   sizes(): NativeSizes;
@@ -166,7 +166,7 @@ export interface NativeEngine {
 }
 
 export interface NativeAddon {
-  /** Copies the tables. */
+  /** Throws an Error with `code` for what is missing or of a wrong type. */
   NativeEngine: new (
     model: NativeModel,
   ) => NativeEngine;

@@ -1,4 +1,4 @@
-import { formatBytes, StageError } from "@k3/stage";
+import { formatBytes, runAtOnce, StageError, type Steps } from "@k3/stage";
 import { expertBytesSaved } from "./expert-savings.ts";
 import type { NativeSizes } from "./native.ts";
 
@@ -67,6 +67,11 @@ const IN_FLIGHT = [16, 8, 4, 2, 1];
  * with `details: {needed, given}` when even the smallest form does not fit.
  */
 export function planMemory(input: PlanInput): MemoryPlan {
+  return runAtOnce(planSteps(input));
+}
+
+/** planMemory in steps: the released trunk has 110,000 blocks. */
+export function* planSteps(input: PlanInput): Steps<MemoryPlan> {
   const { budgetBytes, sizes } = input;
   const forms = [...workingForms(input)];
   const form = forms.find(({ bytes }) => bytes <= budgetBytes);
@@ -83,20 +88,17 @@ export function planMemory(input: PlanInput): MemoryPlan {
   }
   const rest = budgetBytes - form.bytes;
   const given = input.tuning?.expertsCached;
+  const trunkTotal = yield* sum(sizes.blockBytes);
+  const trunkBytes = yield* sum(sizes.storedBytes);
   const split =
     given === undefined
-      ? solveSplit(input, rest)
+      ? solveSplit(input, rest, trunkTotal, trunkBytes)
       : { expertsCached: Math.min(given, Math.floor(rest / Math.max(1, sizes.expertSlot))) };
-  const pinned = spread(sizes.blockBytes, rest - split.expertsCached * sizes.expertSlot);
-  let pinnedTrunk = 0;
-  let pinnedBytes = 0;
-  let trunkBytes = 0;
-  for (let block = 0; block < pinned.length; block++) {
-    trunkBytes += sizes.storedBytes[block]!;
-    if (!pinned[block]) continue;
-    pinnedTrunk += sizes.blockBytes[block]!;
-    pinnedBytes += sizes.storedBytes[block]!;
-  }
+  const { pinned, pinnedTrunk, pinnedBytes } = yield* spread(
+    sizes,
+    rest - split.expertsCached * sizes.expertSlot,
+    trunkTotal,
+  );
   const expertCache = split.expertsCached * sizes.expertSlot;
   const perToken = input.moeLayers * input.expertsPerToken * input.expertBytes;
   return {
@@ -158,10 +160,15 @@ function workingForm(input: PlanInput, chunk: number, ringBlocks: number, inFlig
   return { bytes, parts, chunk, ringBlocks, expertsInFlight };
 }
 
-/** A loop: the released trunk has 110,000 blocks, and reduce() takes several times as long before it is compiled. */
-function sum(values: Uint32Array): number {
+/** Blocks between two pauses. */
+const STEP = 16_384;
+
+function* sum(values: Uint32Array): Steps<number> {
   let total = 0;
-  for (let i = 0; i < values.length; i++) total += values[i]!;
+  for (let i = 0; i < values.length; i++) {
+    total += values[i]!;
+    if (i % STEP === 0) yield;
+  }
   return total;
 }
 
@@ -171,10 +178,13 @@ const totalExperts = (input: PlanInput): number => input.moeLayers * input.exper
  * A pinned byte of trunk saves a byte per token; a byte of expert cache saves what the recorded trace says (see
  * expert-savings.ts), which is less until the trunk is resident. Every split in steps of 1/256 of the rest is compared.
  */
-function solveSplit(input: PlanInput, rest: number): { expertsCached: number } {
+function solveSplit(
+  input: PlanInput,
+  rest: number,
+  trunkTotal: number,
+  storedTotal: number,
+): { expertsCached: number } {
   const { sizes } = input;
-  const trunkTotal = sum(sizes.blockBytes);
-  const storedTotal = sum(sizes.storedBytes);
   const most = input.moeLayers * input.experts;
   if (most === 0 || sizes.expertSlot === 0) return { expertsCached: 0 };
   const perToken = input.moeLayers * input.expertsPerToken * input.expertBytes;
@@ -196,18 +206,25 @@ function solveSplit(input: PlanInput, rest: number): { expertsCached: number } {
  * Pins blocks worth at most `room` bytes, spread evenly over the pass: while pinned blocks are computed, the disk reads
  * the others ahead.
  */
-function spread(blockBytes: Uint32Array, room: number): Uint8Array {
+function* spread(
+  { blockBytes, storedBytes }: NativeSizes,
+  room: number,
+  trunkTotal: number,
+): Steps<{ pinned: Uint8Array; pinnedTrunk: number; pinnedBytes: number }> {
   const pinned = new Uint8Array(blockBytes.length);
-  const share = Math.min(1, Math.max(0, room) / sum(blockBytes));
+  const share = Math.min(1, Math.max(0, room) / trunkTotal);
   let credit = 0;
-  let left = room;
+  let pinnedTrunk = 0;
+  let pinnedBytes = 0;
   for (let block = 0; block < blockBytes.length; block++) {
+    if (block % STEP === 0) yield;
     const bytes = blockBytes[block]!;
     credit += share * bytes;
-    if (credit < bytes - 0.5 || bytes > left) continue;
+    if (credit < bytes - 0.5 || bytes > room - pinnedTrunk) continue;
     pinned[block] = 1;
     credit -= bytes;
-    left -= bytes;
+    pinnedTrunk += bytes;
+    pinnedBytes += storedBytes[block]!;
   }
-  return pinned;
+  return { pinned, pinnedTrunk, pinnedBytes };
 }

@@ -5,7 +5,7 @@ import { throwIfAborted } from "./errors.ts";
 export type Steps<T> = Generator<void, T, void>;
 
 /** Nothing of k3 may hold an event loop for more than 5 ms, and two slices with a read between fall into one of its turns. */
-const SLICE_MS = 1.5;
+const SLICE_MS = 1;
 
 /** Runs it to its end at once. Throws what the steps throw. */
 export function runAtOnce<T>(steps: Steps<T>): T {
