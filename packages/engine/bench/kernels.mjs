@@ -1,6 +1,6 @@
 // The roofline of the kernels: `node bench/kernels.mjs [--json] [--rounds N] [--seconds S] [--threads N] [--tokens N]
-// [--clock wall|cpu] [--only KERNEL] [--table NAME] [--from SAVED_JSON]`. Every rate stands beside the limit measured in the same run:
-// reading the same memory with as many threads, or multiply-adds on registers.
+// [--clock wall|cpu] [--only KERNEL] [--table NAME] [--from SAVED_JSON]`. Every rate stands beside the limit measured in the same run
+// (from memory: in the same moment): reading the same memory with as many threads, or multiply-adds on registers.
 import { spawnSync } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { cpus } from "node:os";
@@ -56,7 +56,8 @@ const rows = measured.points
     const fma = bound("fma", p)?.fma_per_second;
     return {
       ...p,
-      read_share: read ? p.bytes_per_second / read : null,
+      // From memory, the median of pairs measured side by side; from L2, the best over the best.
+      read_share: p.read_share ?? (read ? p.bytes_per_second / read : null),
       fma_share: fma && p.fma_per_second ? p.fma_per_second / fma : null,
       over_one_thread: p.threads > 1 ? p.units_per_second / one(p).units_per_second : null,
     };

@@ -1,6 +1,6 @@
 #!/usr/bin/env node
-// A disk at a set speed: a random checkpoint of 1.4 GB is made and packed with both codecs (kept in DIR for the next time), and
-// tokens are decoded from it in a control group whose reads are throttled. Root, NumPy, 4 GB of disk. Prints the table
+// A disk at a set speed: a random checkpoint of 3 GB is made and packed with both codecs (kept in DIR for the next time), and
+// tokens are decoded from it in a control group whose reads are throttled. Root, NumPy, 8 GB of disk. Prints the table
 // of docs/performance.md.
 import { execFileSync } from "node:child_process";
 import { existsSync, renameSync } from "node:fs";
@@ -31,7 +31,7 @@ const root = resolve(import.meta.dirname, "../../..");
 const dir = resolve(positionals[0]);
 const model = join(dir, "mid");
 const SHAPE =
-  `hidden_size=2048 num_hidden_layers=12 vocab_size=16384 intermediate_size=8192 kda_heads=32 kda_head_dim=128
+  `hidden_size=2048 num_hidden_layers=28 vocab_size=16384 intermediate_size=8192 kda_heads=32 kda_head_dim=128
   num_attention_heads=32 q_lora_rank=512 kv_lora_rank=256 qk_nope_head_dim=64 qk_rope_head_dim=32 v_head_dim=64 num_experts=32
   num_experts_per_token=4 routed_expert_hidden_size=512 moe_intermediate_size=512`.split(/\s+/);
 
