@@ -79,7 +79,10 @@ export class FileJob {
   async receive(writer: SpanWriter): Promise<void> {
     await this.#checkPrefixes(writer);
     if (writer !== this.#stream) writer.goOn();
-    this.#give(writer, await transfer(this.#run, this.source, writer));
+    const outcome = await transfer(this.#run, this.source, writer);
+    // Until its last writes are done, another one that takes the whole file would take these segments again.
+    if (writer === this.#stream) await writer.leave();
+    this.#give(writer, outcome);
   }
 
   /** What was left of unfinished segments is read back before it is gone on from. */

@@ -1,4 +1,5 @@
 import { crc32 } from "node:zlib";
+import { StageError } from "@k3/stage";
 import { type Prefix, SEGMENT } from "./part-journal.ts";
 import type { ActiveTransfer, Run } from "./run.ts";
 
@@ -63,9 +64,12 @@ export class SpanWriter {
       const segment = Math.floor(this.position / this.#target.segmentBytes);
       const segmentEnd = this.#target.start(segment) + this.#target.length(segment);
       const there = this.#there(segment);
-      if (this.position < there) {
-        // Only when a server that cannot do ranges sends the file from the start.
-        const passed = Math.min(chunk.length - at, there - this.position);
+      if (this.position !== there) {
+        // Only when a server that cannot do ranges sends the file from the start. A segment that was taken back while it
+        // was passed over has no bytes in front of these: it is passed over to its end and left to the next connection.
+        if (this.#buffer) this.#discard();
+        const to = this.position < there ? there : segmentEnd;
+        const passed = Math.min(chunk.length - at, to - this.position);
         this.position += passed;
         at += passed;
         continue;
@@ -93,8 +97,13 @@ export class SpanWriter {
     this.position = Math.max(this.start, this.#there(segment));
   }
 
-  /** For a response that starts at the beginning of the span again: what is there is passed over as it comes. */
-  restart(): void {
+  /**
+   * For a response that starts at the beginning of the span again: what is there is passed over as it comes. Waits for the
+   * writes under way, since what is there is known only when they are done.
+   */
+  async restart(): Promise<void> {
+    await this.leave();
+    this.#segment = -1;
     this.position = this.start;
   }
 
@@ -141,20 +150,36 @@ export class SpanWriter {
     risk.add(room);
   }
 
+  /** Drops what the buffer holds of a segment that has come to be there meanwhile. */
+  #discard(): void {
+    const { pool, risk } = this.#run;
+    pool.release(this.#buffer!);
+    this.#buffer = undefined;
+    risk.release(this.#room);
+    this.#risked -= this.#room;
+  }
+
   #writeOut(): void {
     const { pool, risk } = this.#run;
     const buffer = this.#buffer!;
     const segment = this.#segment;
+    const from = this.position - this.#filled;
+    const segmentStart = this.#target.start(segment);
+    if (from < segmentStart || this.position > segmentStart + this.#target.length(segment)) {
+      throw new StageError("E_DEFECT", `bytes ${from} to ${this.position} do not lie in segment ${segment}`);
+    }
     const data = buffer.subarray(0, this.#filled);
     this.#buffer = undefined;
     risk.release(this.#room - this.#filled);
     this.#risked -= this.#room - this.#filled;
     this.#crc = crc32(data, this.#crc);
-    const prefix = { bytes: this.position - this.#target.start(segment), crc: this.#crc };
+    const prefix = { bytes: this.position - segmentStart, crc: this.#crc };
     const risked = this.#risked;
-    const write = this.#target.write(data, this.position - this.#filled).finally(() => pool.release(buffer));
+    const whole = prefix.bytes === this.#target.length(segment);
+    if (whole) this.#risked = 0; // the segment's mark releases it
+    const write = this.#target.write(data, from).finally(() => pool.release(buffer));
     this.#written = Promise.all([this.#written, write]).then(() => {
-      if (prefix.bytes < this.#target.length(segment)) return this.#target.markPrefix(segment, prefix);
+      if (!whole) return this.#target.markPrefix(segment, prefix);
       this.#target.markWritten(segment, prefix.crc, risked);
       this.#onSegment(segment);
     });

@@ -74,7 +74,7 @@ export async function transfer(
       await writer.leave();
       return "restream";
     }
-    if (source.mode === "stream") writer.restart();
+    if (source.mode === "stream") await writer.restart();
     if (!failure.counts) {
       run.lastByteAt = performance.now();
       continue;

@@ -1,3 +1,5 @@
+import { type FileHandle, open } from "node:fs/promises";
+import { setTimeout } from "node:timers/promises";
 import { syntheticFile } from "@k3/testkit";
 import { describe, expect, it } from "vitest";
 import { settle } from "../src/options.ts";
@@ -5,6 +7,7 @@ import { Report } from "../src/report.ts";
 import { Run } from "../src/run.ts";
 import { FileSource } from "../src/source.ts";
 import {
+  atEnd,
   expectComplete,
   failure,
   KIB,
@@ -22,6 +25,27 @@ import {
 
 const SHARD = "model.safetensors";
 const one = (bytes = 4 * MIB) => [syntheticFile(SHARD, bytes, { seed: 3 })];
+
+/** The first write of a part file at this position takes so many milliseconds longer. */
+async function lateWrite(at: number, ms: number): Promise<{ happened: boolean }> {
+  const probe = await open("/dev/null");
+  const files = Object.getPrototypeOf(probe) as FileHandle;
+  await probe.close();
+  const late = { happened: false };
+  const { write } = files;
+  files.write = async function (this: FileHandle, ...args: unknown[]) {
+    const [, , length, position] = args as [Buffer, number, number, number];
+    if (position === at && length > MIB && !late.happened) {
+      late.happened = true;
+      await setTimeout(ms);
+    }
+    return Reflect.apply(write, this, args);
+  } as typeof write;
+  atEnd(async () => {
+    files.write = write;
+  });
+  return late;
+}
 
 describe("answers that are not what was asked for (hub.md section 7 and 5.2)", () => {
   it("row 3: asks for no content coding, so the CDN keeps its ranges", async () => {
@@ -58,6 +82,24 @@ describe("answers that are not what was asked for (hub.md section 7 and 5.2)", (
     hub.setFaults({ ignoreRange: true, cutAfter: { bytes: 3 * MIB, count: 5 } });
     await run(hub, second, { concurrency: 4 });
     await expectComplete(second, files);
+  });
+
+  it("row 3: a stream that starts over while the disk is behind damages nothing", async () => {
+    const files = one();
+    const hub = await serve(files);
+    const dir = await temporary();
+    // Cut right after the end of the first segment, whose write takes half as long as the next body needs to get there.
+    hub.setFaults({
+      ignoreRange: true,
+      cutAfter: { bytes: 2 * MIB + 1000, skip: 2, count: 1 },
+      bps: 4 * MIB,
+    });
+    const late = await lateWrite(0, 250);
+    const { messages } = await run(hub, dir, { concurrency: 1, internals: { segmentBytes: 2 * MIB } });
+    expect(hub.struck("cutAfter")).toBe(1);
+    expect(late.happened).toBe(true);
+    expect(messages.join("\n")).not.toContain("damaged");
+    await expectComplete(dir, files);
   });
 
   it("row 4: a 200 that carries exactly the range asked for is the slice", async () => {
