@@ -5,8 +5,8 @@ import { blockReadBytes, cgroupReadBytes, type ReadAccounts } from "./read-accou
 export interface Counters {
   /** Bytes fetched from the storage layer (`read_bytes` of /proc/self/io): the page cache is not in it. */
   deviceReadBytes: number | null;
-  /** Bytes that the control group read from the devices of the accounts. */
-  cgroupReadBytes: number | null;
+  /** Bytes that the control group read from each disk of the accounts. */
+  cgroupReadBytes: (number | null)[];
   /** Bytes read from each device of the accounts, by whomever. */
   blockReadBytes: (number | null)[];
   /** Seconds of CPU, user and system, of all threads. */
@@ -37,6 +37,18 @@ export async function readCounters(accounts: ReadAccounts): Promise<Counters> {
 /** What was counted between two readings. A counter that began in between began at nothing; null where there is none. */
 export function counted(before: number | null, after: number | null): number | null {
   return after === null ? null : after - (before ?? 0);
+}
+
+/** The same of counters side by side. */
+export const countedEach = (before: readonly (number | null)[], after: readonly (number | null)[]) =>
+  after.map((value, k) => counted(before[k]!, value));
+
+/** The sum of all, or null: of some it would look like that of all. */
+export function sumOfKnown(values: readonly (number | null)[]): number | null {
+  const known = values.filter((value): value is number => value !== null);
+  return known.length > 0 && known.length === values.length
+    ? known.reduce((sum, value) => sum + value, 0)
+    : null;
 }
 
 /** Peak resident bytes of this process so far (VmHWM of /proc/self/status; getrusage where that is missing). */

@@ -3,7 +3,7 @@
 // cold and the peak of resident memory this run's alone.
 import { loadTokenizer, Model, type PassStats } from "@k3/engine";
 import { type StageEvent, toStageError } from "@k3/stage";
-import { counted, peakResidentBytes, readCounters } from "./counters.ts";
+import { counted, countedEach, peakResidentBytes, readCounters, sumOfKnown } from "./counters.ts";
 import type { MeasuredRun, MeasuredStep, RunRequest } from "./run-protocol.ts";
 import { median } from "./statistics.ts";
 
@@ -80,7 +80,7 @@ async function measure(request: RunRequest): Promise<MeasuredRun> {
   const later = decodeSteps.slice(1).map((step) => step.seconds);
   const experts = steps.reduce((sum, step) => sum + step.experts.read, 0);
   const expertBytes = experts ? steps.reduce((sum, step) => sum + step.read.expert_bytes, 0) / experts : 0;
-  const blockBytes = after.blockReadBytes.map((bytes, k) => counted(before.blockReadBytes[k]!, bytes));
+  const blockBytes = countedEach(before.blockReadBytes, after.blockReadBytes);
   const result: MeasuredRun = {
     open,
     cold_step: seconds(coldSteps),
@@ -95,7 +95,7 @@ async function measure(request: RunRequest): Promise<MeasuredRun> {
       0,
     ),
     device_bytes: counted(before.deviceReadBytes, after.deviceReadBytes),
-    cgroup_read_bytes: counted(before.cgroupReadBytes, after.cgroupReadBytes),
+    cgroup_read_bytes: sumOfKnown(countedEach(before.cgroupReadBytes, after.cgroupReadBytes)),
     block_read_bytes: sumOfKnown(blockBytes),
     block_devices: request.accounts.block.map((device, k) => ({ ...device, read_bytes: blockBytes[k]! })),
     expert_bytes_requested: steps.reduce((sum, step) => sum + step.experts.requested * expertBytes, 0),
@@ -111,12 +111,4 @@ async function measure(request: RunRequest): Promise<MeasuredRun> {
   session.close();
   await model.close();
   return result;
-}
-
-/** The sum of all, or null: of some it would look like that of all. */
-function sumOfKnown(values: readonly (number | null)[]): number | null {
-  const known = values.filter((value): value is number => value !== null);
-  return known.length > 0 && known.length === values.length
-    ? known.reduce((sum, value) => sum + value, 0)
-    : null;
 }

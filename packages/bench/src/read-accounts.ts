@@ -1,5 +1,5 @@
 import { readdir, readFile, realpath, stat } from "node:fs/promises";
-import { basename, join } from "node:path";
+import { basename, dirname, join } from "node:path";
 import { mountOf } from "./machine.ts";
 
 /** Where the kernel's files are looked for; tests put their own there. */
@@ -18,6 +18,8 @@ export interface BlockDevice {
 export interface ReadAccounts {
   /** The devices that hold checkpoint and trunk. They count what everybody on the machine reads. */
   block: BlockDevice[];
+  /** The whole disks that those are or are partitions of, as major:minor: control groups count by disk. */
+  disks: string[];
   /** The file in which this process's control group counts reads per device; null where there is none. */
   cgroup: string | null;
   /** Why an account is missing, in sentences. */
@@ -83,15 +85,15 @@ export async function findReadAccounts(
       );
     }
   }
-  const cgroup = await cgroupFile(root);
+  // Bytes of some of the devices would look like those of all.
+  const counted = missing.size > 0 ? [] : [...block.values()];
+  const disks = await Promise.all(counted.map(({ device }) => diskOf(device, root)));
+  const group = await cgroupFile(root);
   return {
-    // Bytes of some of the devices would look like those of all.
-    block: missing.size > 0 ? [] : [...block.values()],
-    cgroup,
-    missing: [
-      ...missing.values(),
-      ...(cgroup === null ? ["no control group counts the reads of this process"] : []),
-    ],
+    block: counted,
+    disks: [...new Set(disks)],
+    cgroup: "file" in group ? group.file : null,
+    missing: [...missing.values(), ...("why" in group ? [group.why] : [])],
   };
 }
 
@@ -111,12 +113,11 @@ export async function blockReadBytes(
   );
 }
 
-/** Bytes that the control group has read from these devices so far; null when it has no account of any of them. */
-export async function cgroupReadBytes({ cgroup, block }: ReadAccounts): Promise<number | null> {
-  if (cgroup === null || block.length === 0) return null;
+/** Bytes that the control group has read from each disk so far; null where it has no account of that one. */
+export async function cgroupReadBytes({ cgroup, disks }: ReadAccounts): Promise<(number | null)[]> {
+  if (cgroup === null) return [];
   const reads = parseCgroupReads(await text(cgroup));
-  const known = block.flatMap(({ device }) => reads.get(device) ?? []);
-  return known.length > 0 ? known.reduce((sum, bytes) => sum + bytes, 0) : null;
+  return disks.map((disk) => reads.get(disk) ?? null);
 }
 
 /** The files that a pass reads, links followed: shards and the trunk's data may lie on other disks than their names. */
@@ -131,25 +132,51 @@ async function blockDeviceName(device: string, root: string): Promise<string | u
   return parseDiskstats(await text(join(root, "proc/diskstats"))).get(device)?.name;
 }
 
+/** The number of the disk that a device is a partition of, else its own. */
+async function diskOf(device: string, root: string): Promise<string> {
+  const sys = join(root, "sys/dev/block", device);
+  if ((await text(join(sys, "partition"))) === "") return device;
+  // The links of /sys/dev/block end in the partition's directory, which lies in that of its disk.
+  return (await text(join(dirname(await realpath(sys)), "dev"))).trim() || device;
+}
+
 /** A version 1 hierarchy that has the controller is the one that counts; else the unified one. */
-async function cgroupFile(root: string): Promise<string | null> {
+async function cgroupFile(root: string): Promise<{ file: string } | { why: string }> {
   const groups = (await text(join(root, "proc/self/cgroup"))).split("\n").flatMap((line) => {
-    const match = /^\d+:([^:]*):(\/.*)$/.exec(line);
+    // A path that leaves the namespace ("/../x") names a group that cannot be seen from here.
+    const match = /^\d+:([^:]*):(\/(?!\.\.).*)$/.exec(line);
     return match ? [{ controllers: match[1]!.split(","), path: match[2]! }] : [];
   });
   const v1 = groups.find(({ controllers }) => controllers.includes("blkio"));
   const v2 = groups.find(({ controllers }) => controllers.join() === "");
   const candidates = [
-    // Inside a container the path may be the host's; the mount point itself is then the group.
-    ...(v1 ? [v1.path, ""] : []).map((path) =>
-      join(root, "sys/fs/cgroup/blkio", path, "blkio.throttle.io_service_bytes"),
-    ),
-    ...(v2 ? [v2.path, ""] : []).flatMap((path) =>
-      ["", "unified"].map((mount) => join(root, "sys/fs/cgroup", mount, path, "io.stat")),
-    ),
+    ...(v1 ? [{ mount: "blkio", path: v1.path, name: "blkio.throttle.io_service_bytes" }] : []),
+    ...(v2 ? ["", "unified"].map((mount) => ({ mount, path: v2.path, name: "io.stat" })) : []),
   ];
-  for (const path of candidates) if (await stat(path).catch(() => undefined)) return path;
-  return null;
+  let found = false;
+  for (const { mount, path, name } of candidates) {
+    const top = join(root, "sys/fs/cgroup", mount);
+    // Inside a container the path may be the host's; the mount point itself is then the group. Where the path is there, the
+    // mount point is the group of everybody: what it counts says nothing about this process.
+    const group = (await isDirectory(join(top, path))) ? join(top, path) : top;
+    if (await exists(join(group, name))) return { file: join(group, name) };
+    found ||= await isDirectory(group);
+  }
+  return {
+    why: found
+      ? "the io controller is not enabled for this control group"
+      : "no control group counts the reads of this process",
+  };
 }
 
+const exists = (path: string) =>
+  stat(path).then(
+    () => true,
+    () => false,
+  );
+const isDirectory = (path: string) =>
+  stat(path).then(
+    (found) => found.isDirectory(),
+    () => false,
+  );
 const text = (path: string) => readFile(path, "utf8").catch(() => "");

@@ -80,16 +80,16 @@ const avoided = (runs: readonly MeasuredRun[]) =>
   `${bytesOf(runs, (run) => run.expert_bytes_avoided)} of ${bytesOf(runs, (run) => run.expert_bytes_requested)}`;
 
 function howReadsWereCounted({ receipt, points }: BenchResult): string[] {
-  const { block, cgroup, missing } = receipt.accounts;
+  const { block, disks, cgroup, missing } = receipt.accounts;
   const counts = (of: (run: MeasuredRun) => number | null) =>
     points.every(({ runs }) => runs.every((run) => of(run) !== null));
   return [
     "Read by the process: `read_bytes` of /proc/self/io, what the kernel fetched from a device for it.",
-    ...(cgroup === null
+    ...(cgroup === null || disks.length === 0
       ? []
       : counts((run) => run.cgroup_read_bytes)
-        ? [`By its control group: ${cgroup}, of the same devices.`]
-        : [`By its control group: ${cgroup} has no account of these devices.`]),
+        ? [`By its control group: ${cgroup}, of the whole of ${disks.join(" and ")}.`]
+        : [`By its control group: ${cgroup} had no account of ${disks.join(" and ")} after every run.`]),
     ...(block.length > 0
       ? [
           `From the disk, by all: the counter of ${block.map(({ name, device }) => `${name} (${device})`).join(" and ")}, with what others read meanwhile.`,

@@ -5,6 +5,7 @@ import { dirname, join } from "node:path";
 import { withTempDir } from "@k3/testkit";
 import { describe, expect, it } from "vitest";
 import { makeCold } from "../src/cold.ts";
+import { countedEach, sumOfKnown } from "../src/counters.ts";
 import { mountOf } from "../src/machine.ts";
 import {
   blockReadBytes,
@@ -101,11 +102,12 @@ describe("which accounts there are", () => {
         const accounts = await findReadAccounts([weights], { root });
         expect(accounts).toEqual({
           block: [{ device, name: "sdq" }],
+          disks: [device],
           cgroup: join(root, "sys/fs/cgroup/user.slice/k3/io.stat"),
           missing: [],
         });
         expect(await blockReadBytes(accounts.block, { root })).toEqual([512_000]);
-        expect(await cgroupReadBytes(accounts)).toBe(777);
+        expect(await cgroupReadBytes(accounts)).toEqual([777]);
       },
     ));
 
@@ -118,7 +120,7 @@ describe("which accounts there are", () => {
       }),
       async (root, weights) => {
         const accounts = await findReadAccounts([weights], { root });
-        expect(await cgroupReadBytes(accounts)).toBe(4096);
+        expect(await cgroupReadBytes(accounts)).toEqual([4096]);
       },
     ));
 
@@ -130,16 +132,73 @@ describe("which accounts there are", () => {
         "sys/fs/cgroup/blkio/blkio.throttle.io_service_bytes": "Total 0\n",
       }),
       async (root, weights) => {
-        expect(await cgroupReadBytes(await findReadAccounts([weights], { root }))).toBeNull();
+        expect(await cgroupReadBytes(await findReadAccounts([weights], { root }))).toEqual([null]);
       },
     ));
+
+  it("a group whose io controller is not enabled has no account, and the root's, which counts everybody, is not taken for it", () =>
+    withSystem(
+      (device) => ({
+        "proc/diskstats": diskstats(device),
+        "proc/self/cgroup": "0::/user.slice/k3\n",
+        "sys/fs/cgroup/io.stat": `${device} rbytes=999999 wbytes=1 rios=1 wios=1\n`,
+        "sys/fs/cgroup/user.slice/io.stat": `${device} rbytes=9999 wbytes=1 rios=1 wios=1\n`,
+        "sys/fs/cgroup/user.slice/k3/memory.max": "max\n",
+      }),
+      async (root, weights) => {
+        const accounts = await findReadAccounts([weights], { root });
+        expect(accounts.cgroup).toBeNull();
+        expect(accounts.missing).toEqual(["the io controller is not enabled for this control group"]);
+        expect(await cgroupReadBytes(accounts)).toEqual([]);
+      },
+    ));
+
+  it("a group outside of the namespace is not the one that is mounted", () =>
+    withSystem(
+      (device) => ({
+        "proc/diskstats": diskstats(device),
+        "proc/self/cgroup": "0::/../other\n",
+        "sys/fs/cgroup/io.stat": `${device} rbytes=999999 wbytes=1 rios=1 wios=1\n`,
+      }),
+      async (root, weights) => {
+        const { missing } = await findReadAccounts([weights], { root });
+        expect(missing).toEqual(["no control group counts the reads of this process"]);
+      },
+    ));
+
+  it("of a partition the disk counts what the group read, and its own counter what everybody did", () =>
+    withSystem(
+      (device) => ({
+        "sys/devices/pci/block/sdq/dev": "65:0\n",
+        "sys/devices/pci/block/sdq/stat": "1 2 9000 4 5 6 7 8 9 10 11\n",
+        "sys/devices/pci/block/sdq/sdq2/dev": `${device}\n`,
+        "sys/devices/pci/block/sdq/sdq2/partition": "2\n",
+        "sys/devices/pci/block/sdq/sdq2/stat": "1 2 1000 4 5 6 7 8 9 10 11\n",
+        "sys/dev/block/README": "",
+        "proc/self/cgroup": "0::/k3\n",
+        "sys/fs/cgroup/k3/io.stat": "65:0 rbytes=777 wbytes=1 rios=1 wios=1\n",
+      }),
+      async (root, weights, device) => {
+        await symlink("../../devices/pci/block/sdq/sdq2", join(root, "sys/dev/block", device));
+        const accounts = await findReadAccounts([weights], { root });
+        expect(accounts).toMatchObject({ block: [{ device, name: "sdq2" }], disks: ["65:0"], missing: [] });
+        expect(await blockReadBytes(accounts.block, { root })).toEqual([512_000]);
+        expect(await cgroupReadBytes(accounts)).toEqual([777]);
+      },
+    ));
+
+  it("a disk that the group has no account of after the run makes the sum unknown; one without before began at nothing", () => {
+    expect(sumOfKnown(countedEach([100, null], [150, null]))).toBeNull();
+    expect(sumOfKnown(countedEach([100, null], [150, 7]))).toBe(57);
+    expect(sumOfKnown([])).toBeNull();
+  });
 
   it("where there is no block device it is said, with the file and the filesystem", () =>
     withSystem(
       () => ({ "proc/diskstats": "" }),
       async (root, weights, device) => {
-        const { block, cgroup, missing } = await findReadAccounts([weights], { root });
-        expect({ block, cgroup }).toEqual({ block: [], cgroup: null });
+        const { block, disks, cgroup, missing } = await findReadAccounts([weights], { root });
+        expect({ block, disks, cgroup }).toEqual({ block: [], disks: [], cgroup: null });
         expect(missing).toEqual([
           `no block statistics for ${join(weights, "model.safetensors")}: it lies on ${(await mountOf(weights))!.type}, which has no block device of its own (${device})`,
           "no control group counts the reads of this process",
