@@ -31,7 +31,7 @@ export function parseHeader(json: Uint8Array, dataBytes: number, table: HeaderTa
   return runAtOnce(parseHeaderSteps(json, dataBytes, table));
 }
 
-/** parseHeader in steps of some hundred entries. */
+/** parseHeader in steps of 64 entries. */
 export function* parseHeaderSteps(
   json: Uint8Array,
   dataBytes: number,
@@ -87,6 +87,7 @@ function* parseEntries(cursor: JsonCursor, table: HeaderTable, faults: FaultList
   if (cursor.bytes[0] !== 0x7b) cursor.fail(`"{"`);
   cursor.at = 1;
   let metadata = false;
+  let entries = 0;
   if (!cursor.closes(0x7d)) {
     do {
       cursor.string();
@@ -99,7 +100,7 @@ function* parseEntries(cursor: JsonCursor, table: HeaderTable, faults: FaultList
         parseMetadata(cursor, faults);
       } else {
         parseEntry(cursor, start, end, table, faults);
-        if (table.count % STEP === 0) yield;
+        if (++entries % STEP === 0) yield;
       }
     } while (cursor.more(0x7d));
   }

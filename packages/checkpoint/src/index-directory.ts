@@ -54,10 +54,10 @@ export async function indexDirectory(
   const unread = new Set<string>();
   for (const file of files) {
     throwIfAborted(options.signal);
-    const { shard, faults } = await reader.read(dir, file);
+    const { shard, faults } = await reader.read(dir, file, options.signal);
     for (const fault of faults) collector.add({ path: file, ...fault });
     if (!shard || faults.some(({ kind }) => kind === "header-syntax")) unread.add(file);
-    if (shard) await runInSlices(map.add(shard, reader.table, collector));
+    if (shard) await runInSlices(map.add(shard, reader.table, collector), options.signal);
     meter.add(1);
   }
   meter.emit();

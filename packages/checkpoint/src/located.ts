@@ -46,7 +46,7 @@ export class TensorMap {
     for (const [row, layer] of inventory.experts.layers.entries()) this.#rows[layer] = row;
   }
 
-  /** Places the entries of a shard's header, in steps of some hundred. */
+  /** Places the entries of a shard's header, in steps of 64. */
   *add(shard: Shard, table: HeaderTable, faults: FaultCollector): Steps<void> {
     const index = this.shards.push(shard) - 1;
     for (let i = 0; i < table.count; i++) {

@@ -17,7 +17,11 @@ export class ShardReader {
    * The shard's description and the faults of its header; its entries are in `table` until the next call. `shard` is
    * null when the file could not be read as safetensors at all. Throws only what reading an open file throws.
    */
-  async read(dir: string, file: string): Promise<{ shard: Shard | null; faults: HeaderFault[] }> {
+  async read(
+    dir: string,
+    file: string,
+    signal?: AbortSignal,
+  ): Promise<{ shard: Shard | null; faults: HeaderFault[] }> {
     this.table.reset(new Uint8Array());
     const path = join(dir, file);
     const unreadable = (found: string) => ({
@@ -34,13 +38,17 @@ export class ShardReader {
       return unreadable(code === "ENOENT" ? "a symbolic link to nowhere" : message);
     }
     try {
-      return await this.#readFrom(handle, file);
+      return await this.#readFrom(handle, file, signal);
     } finally {
       await handle.close();
     }
   }
 
-  async #readFrom(handle: FileHandle, file: string): Promise<{ shard: Shard | null; faults: HeaderFault[] }> {
+  async #readFrom(
+    handle: FileHandle,
+    file: string,
+    signal?: AbortSignal,
+  ): Promise<{ shard: Shard | null; faults: HeaderFault[] }> {
     const { size, blocks } = await handle.stat();
     const head = await this.#fill(handle, 0, Math.min(size, this.#buffer.length));
     const fault = recognise(head, size, blocks) ?? checkLength(head, size);
@@ -69,7 +77,10 @@ export class ShardReader {
     }
     // The hash first: parsing decodes escapes in place.
     const headerSha256 = createHash("sha256").update(bytes).digest("hex");
-    const faults = await runInSlices(parseHeaderSteps(bytes.subarray(8), size - dataStart, this.table));
+    const faults = await runInSlices(
+      parseHeaderSteps(bytes.subarray(8), size - dataStart, this.table),
+      signal,
+    );
     return { shard: { file, size, dataStart, headerSha256 }, faults };
   }
 

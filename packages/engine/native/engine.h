@@ -66,6 +66,7 @@ class Engine {
   const EngineOptions& options() const { return options_; }
   uint64_t pinned_bytes() const { return stream_ ? stream_->pinned_bytes() : 0; }
   uint64_t pinned_resident() const { return stream_ ? stream_->resident_bytes() : 0; }
+  // Not after free_memory().
   ExpertCensus take_census() { return store_ ? store_->take_census() : ExpertCensus{}; }
   uint32_t experts_resident() const { return store_ ? store_->resident() : 0; }
   uint32_t buffered_files() const { return files_ ? files_->buffered_files() : 0; }

@@ -1,5 +1,6 @@
 #include "expert_store.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <limits>
@@ -65,6 +66,7 @@ Error ExpertStore::open(const Options& options) {
   slot_of_.assign(experts, -1);
   seen_.assign(experts, {});
   counted_.uses.assign(experts, 0);
+  passing_.uses.assign(experts, 0);
   for (uint32_t r = 0; r < options.readers; ++r) readers_.emplace_back([this] { read_loop(); });
   return {};
 }
@@ -72,12 +74,16 @@ Error ExpertStore::open(const Options& options) {
 void ExpertStore::begin_pass(uint32_t tokens) {
   owed_ = 0;
   clock_ += tokens;
-  std::lock_guard lock(mutex_);
-  counted_.tokens += tokens;
+  passing_.tokens = tokens;
+  std::fill(passing_.uses.begin(), passing_.uses.end(), 0);
 }
 
-void ExpertStore::end_pass() {
+void ExpertStore::end_pass(bool good) {
   end_layer();
+  if (!good) return;
+  std::lock_guard lock(mutex_);
+  counted_.tokens += passing_.tokens;
+  for (size_t e = 0; e < passing_.uses.size(); ++e) counted_.uses[e] += passing_.uses[e];
 }
 
 void ExpertStore::begin_layer(uint32_t layer, std::span<const ExpertUse> uses) {
@@ -94,7 +100,7 @@ void ExpertStore::begin_layer(uint32_t layer, std::span<const ExpertUse> uses) {
     Seen& seen = seen_[expert];
     seen.count = std::ldexp(seen.count, -static_cast<int>(clock_ - seen.clock)) + uses[i].recency;
     seen.clock = clock_;
-    counted_.uses[expert] += uses[i].tokens;
+    passing_.uses[expert] += uses[i].tokens;
     if (slot_of_[expert] >= 0) {
       requests_[i].slot = static_cast<uint32_t>(slot_of_[expert]);
       requests_[i].stage = Stage::ready;

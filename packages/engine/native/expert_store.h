@@ -70,7 +70,8 @@ class ExpertStore {
   static size_t slot_bytes(const ExpertTable& table);
 
   void begin_pass(uint32_t tokens);
-  void end_pass();
+  // What a pass that did not come to its end has chosen does not count.
+  void end_pass(bool good);
 
   // Asks for all experts of a layer at once. `layer` counts the layers that have experts.
   void begin_layer(uint32_t layer, std::span<const ExpertUse> uses);
@@ -83,7 +84,7 @@ class ExpertStore {
   void end_layer();
 
   uint64_t owed() const { return owed_; }
-  // What was chosen since the last call; from any thread.
+  // What whole passes chose since the last call; from any thread.
   ExpertCensus take_census();
   uint32_t resident() const { return cached_count_; }
 
@@ -131,7 +132,7 @@ class ExpertStore {
   std::vector<uint32_t> free_;
   std::vector<int32_t> slot_of_;  // per expert of every layer: its cached slot, or -1
   std::vector<Seen> seen_;
-  ExpertCensus counted_;
+  ExpertCensus counted_, passing_;  // of whole passes, and of the one at work
   uint32_t clock_ = 0, cached_count_ = 0;
 
   uint32_t layer_ = 0;

@@ -49,7 +49,7 @@ Error Forward::run(std::span<const int32_t> ids, SessionState& state, const Pass
   }
   step_.counters.layer.store(c_.layers, std::memory_order_relaxed);
   good = good && logits(options, result);
-  store_.end_pass();
+  store_.end_pass(good);
   stream_.end_pass();
   if (!good) {
     const Error error = step_.error();

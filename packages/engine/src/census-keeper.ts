@@ -1,5 +1,6 @@
 import { type OnEvent, toStageError } from "@k3/stage";
 import {
+  addCounts,
   addToCensus,
   type CensusOwner,
   censusShares,
@@ -23,6 +24,8 @@ export class CensusKeeper {
   readonly #path: string;
   readonly #owner: CensusOwner;
   readonly #onEvent: OnEvent | undefined;
+  /** Counted, and not on the disk yet. */
+  #unsaved: ExpertCensus;
   #saved = performance.now();
   #silent = false;
 
@@ -30,6 +33,7 @@ export class CensusKeeper {
     this.#path = path;
     this.#owner = owner;
     this.#onEvent = onEvent;
+    this.#unsaved = emptyCensus(owner);
     this.tokens = before.tokens;
     this.shares = censusShares(before);
   }
@@ -48,13 +52,19 @@ export class CensusKeeper {
     return performance.now() - this.#saved >= SAVE_EVERY_MS;
   }
 
+  /** Adds to the file what was counted since the last call; what cannot be written waits for the next. */
   async add(counted: ExpertCensus): Promise<void> {
     this.#saved = performance.now();
+    addCounts(this.#unsaved, counted);
+    const saving = this.#unsaved;
+    this.#unsaved = emptyCensus(this.#owner);
     try {
-      await addToCensus(this.#path, this.#owner, counted);
+      await addToCensus(this.#path, this.#owner, saving);
+      this.#silent = false;
     } catch (error) {
       if (!this.#silent) this.#warn("the census of experts is not kept", error);
       this.#silent = true;
+      addCounts(this.#unsaved, saving);
     }
   }
 

@@ -45,9 +45,18 @@ export const emptyCensus = ({ layers, experts }: CensusOwner): ExpertCensus => (
   uses: new Uint32Array(layers * experts),
 });
 
+/** Adds the counts of another census of the same experts. */
+export function addCounts(to: ExpertCensus, from: ExpertCensus): void {
+  to.tokens += from.tokens;
+  for (let i = 0; i < to.uses.length; i++) to.uses[i]! += from.uses[i]!;
+}
+
 /** [layers][experts]: uses per token, 0 to 1; empty when nothing was counted. */
 export function censusShares({ tokens, uses }: ExpertCensus): Float32Array {
-  return tokens === 0 ? new Float32Array(0) : Float32Array.from(uses, (count) => Math.min(1, count / tokens));
+  if (tokens === 0) return new Float32Array(0);
+  const shares = new Float32Array(uses.length);
+  for (let i = 0; i < uses.length; i++) shares[i] = Math.min(1, uses[i]! / tokens);
+  return shares;
 }
 
 /**
@@ -64,17 +73,27 @@ export async function readCensus(path: string, owner: CensusOwner): Promise<Expe
   return parseCensus(await readRegularFile(path), owner, path);
 }
 
-/** Adds what was counted to the file, which another process may have written meanwhile; a file of no use is replaced. */
-export async function addToCensus(path: string, owner: CensusOwner, counted: ExpertCensus): Promise<void> {
+/** The last save of each file by this process: models that share one take turns. */
+const saves = new Map<string, Promise<unknown>>();
+
+/**
+ * Adds what was counted to the file, which others may have written since it was read; a file of no use is replaced. When
+ * two processes save in the same moment, one of them loses what it counted since its last save.
+ */
+export function addToCensus(path: string, owner: CensusOwner, counted: ExpertCensus): Promise<void> {
+  const saving = (saves.get(path) ?? Promise.resolve()).then(() => add(path, owner, counted));
+  const settled = saving.catch(() => undefined);
+  saves.set(path, settled);
+  return saving;
+}
+
+async function add(path: string, owner: CensusOwner, counted: ExpertCensus): Promise<void> {
   if (counted.tokens === 0) return;
-  const before = await readCensus(path, owner).catch((error: unknown) => {
+  const sum = await readCensus(path, owner).catch((error: unknown) => {
     if (error instanceof StageError && error.code === "E_DATA") return emptyCensus(owner);
     throw error;
   });
-  const sum = {
-    tokens: before.tokens + counted.tokens,
-    uses: before.uses.map((n, i) => n + counted.uses[i]!),
-  };
+  addCounts(sum, counted);
   await mkdir(dirname(path), { recursive: true });
   await writeFileAtomically(path, formatCensus(owner, sum));
 }
@@ -85,7 +104,7 @@ export function formatCensus(owner: CensusOwner, { tokens, uses }: ExpertCensus)
   const header: CensusHeader = { version: VERSION, configSha256, layers, experts, tokens: tokens >>> shift };
   const json = Buffer.from(JSON.stringify(header));
   const counts = Buffer.alloc(uses.length * 2);
-  for (const [i, count] of uses.entries()) counts.writeUInt16LE(count >>> shift, i * 2);
+  for (let i = 0; i < uses.length; i++) counts.writeUInt16LE(uses[i]! >>> shift, i * 2);
   const content = Buffer.concat([MAGIC, u32(json.length), json, counts]);
   return Buffer.concat([content, u32(crc32(content))]);
 }
@@ -107,12 +126,10 @@ export function parseCensus(bytes: Buffer, owner: CensusOwner, path: string): Ex
     throw fault(path, "counts the experts of another model");
   }
   if (bytes.length !== end + owner.layers * owner.experts * 2 + 4) throw fault(path, "has a wrong length");
-  return {
-    tokens: header.tokens,
-    uses: Uint32Array.from({ length: owner.layers * owner.experts }, (_, i) =>
-      bytes.readUInt16LE(end + i * 2),
-    ),
-  };
+  const census = emptyCensus(owner);
+  census.tokens = header.tokens;
+  for (let i = 0; i < census.uses.length; i++) census.uses[i] = bytes.readUInt16LE(end + i * 2);
+  return census;
 }
 
 type CensusHeader = z.infer<typeof headerSchema>;

@@ -40,7 +40,8 @@ export interface ModelOptions extends StageOptions {
   isa?: string | undefined;
   /**
    * A file that counts how often experts are chosen, over all runs that name it: the cache prefers what was asked for
-   * often. Made when it is missing; see `censusPath` for the usual place. Without one only this run counts.
+   * often. Made when it is missing; see `censusPath` for the usual place. Without one, and when not all layers run, only
+   * this run counts.
    */
   census?: string | undefined;
   /** For experiments and tests; nothing here changes the answer. */
@@ -153,8 +154,9 @@ export class Model {
     const engine = fromNative(() => new addon.NativeEngine(tables));
     await native(engine.prepare());
     const counted = { configSha256, layers: tables.experts.layers, experts: tables.experts.experts };
+    // A census is of all layers: the first few alone would not be what a router of the whole model sees.
     const census =
-      options.census === undefined || counted.layers === 0
+      options.census === undefined || counted.layers === 0 || layers < config.layers
         ? undefined
         : await CensusKeeper.open(options.census, counted, onEvent);
     // Each of the next takes a few milliseconds with 110,000 blocks: the event loop gets a turn between them.

@@ -33,7 +33,10 @@ export interface NativeConfig {
   isMoe: Uint8Array;
 }
 
-/** Where all weights are. Every array is copied, and every number checked, in prepare(): none may change before. */
+/**
+ * Where all weights are. Every number is checked. The typed arrays are copied in prepare() only: until it is done, neither
+ * they nor the properties that hold them may change.
+ */
 export interface NativeModel {
   config: NativeConfig;
   files: { path: string; size: number }[];
@@ -160,7 +163,7 @@ export interface NativeEngine {
   freeMemory(): Promise<void> | undefined;
   interrupt(): void;
   stats(): NativeStats;
-  /** How often each expert was chosen since the last call: [layers with experts][experts]. */
+  /** How often whole passes chose each expert since the last call: [layers with experts][experts]. Before freeMemory(). */
   takeCensus(): { tokens: number; uses: Uint32Array };
   close(): void;
 }

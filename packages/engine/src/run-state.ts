@@ -87,7 +87,7 @@ export class RunState {
 
   /**
    * A signal that is aborted between passes only: a pass that is stopped inside takes its state with it. `passed` is to be
-   * called after every pass.
+   * called after every pass, and before the next.
    */
   betweenPasses(): { signal: AbortSignal; passed: () => void } {
     const { signal } = this.#options;

@@ -209,6 +209,7 @@ async function produce(production: Production): Promise<Produced> {
       if (output.push(id)) return produced("stop");
       if (end !== null) return produced(end);
       await state?.saveWhenDue(session);
+      boundary?.passed();
     }
     return produced("length");
   } catch (error) {

@@ -1,10 +1,11 @@
-import { mkdtemp, readFile, writeFile } from "node:fs/promises";
+import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { crc32 } from "node:zlib";
 import type { StageEvent } from "@k3/stage";
 import fc from "fast-check";
 import { beforeEach, expect, test } from "vitest";
+import { CensusKeeper } from "../src/census-keeper.ts";
 import { addToCensus, formatCensus, parseCensus, readCensus } from "../src/expert-census.ts";
 import { type ExpertTrace, Model, type PassRecord, simulateExpertCache } from "../src/index.ts";
 import { packedMiniature } from "./miniature.ts";
@@ -70,6 +71,12 @@ test.each([
   expect(await readCensus(path, other)).toEqual(counted);
 });
 
+test("models that share a file save one after the other, and nothing of either is lost", async () => {
+  const counted = { tokens: 3, uses: Uint32Array.of(3, 0, 0, 0, 1, 0) };
+  await Promise.all(Array.from({ length: 20 }, () => addToCensus(path, OWNER, counted)));
+  expect(await readCensus(path, OWNER)).toEqual({ tokens: 60, uses: Uint32Array.of(60, 0, 0, 0, 20, 0) });
+});
+
 test("what is counted is added to what another process wrote meanwhile", async () => {
   await addToCensus(path, OWNER, CONTENT);
   await addToCensus(path, OWNER, { tokens: 3, uses: Uint32Array.of(3, 0, 0, 0, 1, 0) });
@@ -132,6 +139,36 @@ test("the cache follows the rule with a census: about as many hits as the replay
   const without = await runModel({ expertsCached });
   expect(without.censusTokens).toBeNull();
   expect(resident).toBeGreaterThan(without.resident);
+});
+
+test("a pass that is stopped, and a run of the first layers only, count nothing", async () => {
+  const { dir } = await packedMiniature();
+  await runModel({ census: path });
+  const whole = await readFile(path);
+  const partial = await Model.open({ modelDir: dir, memory: 8e9, census: path, layers: 2 });
+  expect(partial.censusTokens).toBeNull();
+  await partial.session().prefill([1, 2, 3]);
+  await partial.close();
+  const model = await Model.open({ modelDir: dir, memory: 8e9, census: path });
+  const controller = new AbortController();
+  const running = model.session().prefill([1, 2, 3], { signal: controller.signal });
+  setImmediate(() => controller.abort());
+  const stopped = await running.then(
+    () => false,
+    () => true,
+  );
+  await model.close();
+  if (stopped) expect(await readFile(path)).toEqual(whole);
+});
+
+test("counts that cannot be written wait for the next save", async () => {
+  const below = join(path, "census");
+  await writeFile(path, "in the way");
+  const keeper = await CensusKeeper.open(below, OWNER, undefined);
+  await keeper.add({ tokens: 1, uses: Uint32Array.of(1, 0, 0, 0, 0, 0) });
+  await rm(path);
+  await keeper.add({ tokens: 2, uses: Uint32Array.of(0, 2, 0, 0, 0, 0) });
+  expect(await readCensus(below, OWNER)).toEqual({ tokens: 3, uses: Uint32Array.of(1, 2, 0, 0, 0, 0) });
 });
 
 test("a damaged census, and a place that cannot be written, are a warning and no end", async () => {

@@ -1,5 +1,6 @@
 import { once } from "node:events";
 import { join } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
 import { Worker } from "node:worker_threads";
 import { type ProgressEvent, StageError } from "@k3/stage";
 import fc from "fast-check";
@@ -84,6 +85,17 @@ describe("models", () => {
     expect(last.phase).toMatch(/prompt, 300 of 300 tokens: layer/);
     expect(last.detail!["read_bytes"]).toBeTypeOf("number");
   });
+
+  test.each([false, true])(
+    "end with a worker thread while their tables are checked (and refused: %s)",
+    async (spoiled) => {
+      const script = join(import.meta.dirname, "faults/preparing-worker.mjs");
+      const worker = new Worker(script, { workerData: { modelDir: miniature.dir, spoiled } });
+      await once(worker, "message");
+      await sleep(50);
+      expect(await worker.terminate()).toBe(1);
+    },
+  );
 
   test("work in worker threads, and end with them in mid-step", async () => {
     const script = join(import.meta.dirname, "faults/worker.mjs");

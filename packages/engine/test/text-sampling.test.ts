@@ -1,3 +1,4 @@
+import { runAtOnce } from "@k3/stage";
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { exp, ln } from "../src/text/float64-math.ts";
@@ -245,4 +246,16 @@ describe("refused", () => {
   test("a history beyond the logits", () => {
     expect(() => createSampler({ repeatPenalty: 2 }).next(HALVES, [4])).toThrow("id 4 of the history");
   });
+});
+
+test("draws that overlap take their numbers in the order in which they began", () => {
+  const options = { temperature: 1, seed: 5 };
+  const alone = createSampler(options);
+  const expected = [alone.next(HALVES, []).id, alone.next(HALVES, []).id];
+  const shared = createSampler(options);
+  const [first, second] = [shared.nextSteps(HALVES, []), shared.nextSteps(HALVES, [])];
+  first.next();
+  second.next();
+  const late = runAtOnce(second);
+  expect([runAtOnce(first).id, late.id]).toEqual(expected);
 });

@@ -24,7 +24,9 @@ function(k3_add_addon name)
   add_library(${name} MODULE ${ARGN})
   set_target_properties(${name} PROPERTIES PREFIX "" SUFFIX ".node" LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/Release)
   target_include_directories(${name} SYSTEM PRIVATE ${K3_NODE_INC})
-  target_compile_definitions(${name} PRIVATE NAPI_VERSION=9 NODE_ADDON_API_DISABLE_CPP_EXCEPTIONS_ALL NODE_GYP_MODULE_NAME=${name})
+  # SWALLOW: what cannot be thrown because the environment is ending (a worker thread that is terminated) is no fatal error.
+  target_compile_definitions(${name} PRIVATE NAPI_VERSION=9 NODE_ADDON_API_DISABLE_CPP_EXCEPTIONS
+    NODE_API_SWALLOW_UNTHROWABLE_EXCEPTIONS NODE_GYP_MODULE_NAME=${name})
   if(APPLE)
     target_link_options(${name} PRIVATE -undefined dynamic_lookup)
   endif()

@@ -53,13 +53,15 @@ export function createSampler(options: SamplerOptions = {}): Sampler {
   const seed = checkedSeed(options.seed);
   const generator = new SplitMix64(seed);
   function* nextSteps(logits: Float32Array, history: readonly number[]): Steps<TokenLogprob> {
-    const adjusted = repeatPenalty === 1 ? logits : penalised(logits, history, repeatPenalty);
-    const best = argmax(adjusted);
+    const greatest = argmax(logits);
+    // Before the first pause, so that draws that overlap take their numbers in the order in which they began.
+    const uniform = temperature === 0 ? 0 : generator.uniform();
     yield;
+    const penalise = repeatPenalty !== 1;
+    const adjusted = penalise ? yield* penalised(logits, history, repeatPenalty) : logits;
+    const best = penalise ? argmax(adjusted) : greatest;
     const id =
-      temperature === 0
-        ? best
-        : yield* draw(adjusted, adjusted[best]!, { temperature, topP, minP }, generator.uniform());
+      temperature === 0 ? best : yield* draw(adjusted, adjusted[best]!, { temperature, topP, minP }, uniform);
     return { id, logprob: logits[id]! - (yield* logSumExp(logits)) };
   }
   return {
@@ -193,9 +195,15 @@ class Descending {
   }
 }
 
-function penalised(logits: Float32Array, history: readonly number[], penalty: number): Float64Array {
-  const adjusted = Float64Array.from(logits);
-  for (const id of new Set(history)) {
+function* penalised(logits: Float32Array, history: readonly number[], penalty: number): Steps<Float64Array> {
+  const adjusted = new Float64Array(logits);
+  const seen = new Uint8Array(logits.length);
+  const { length } = history;
+  for (let at = 0; at < length; at++) {
+    if (at % STEP === STEP - 1) yield;
+    const id = history[at]!;
+    if (seen[id] === 1) continue;
+    seen[id] = 1;
     const logit = adjusted[id];
     if (logit === undefined) {
       throw new StageError("E_USAGE", `id ${id} of the history is not one of the ${logits.length} logits`);

@@ -51,7 +51,7 @@ inline double rate(size_t threads, double seconds, bool own_time, const Piece& p
 // Reads n bytes (a multiple of 1024) and returns something that depends on them.
 uint64_t read_bytes(const void* data, size_t n);
 // `count` fused multiply-adds of float32 in independent chains, on vectors of 256 or 512 bits.
-float multiply_add(bool wide, size_t count);
+float multiply_add(bool wide, size_t count);  // x86-64 alone
 // n bytes (a multiple of 2 MiB), with huge pages where the system gives them; never freed.
 void* allocate(size_t n);
 

@@ -76,14 +76,6 @@ uint64_t read_bytes(const void* data, size_t n) {
   return sum[0];
 }
 
-float multiply_add(bool, size_t count) {
-  float sum[64] = {};
-  for (size_t done = 0; done < count; done += 64)
-    for (size_t i = 0; i < 64; i++) sum[i] = __builtin_fmaf(sum[i], 0.999f, 0.001f);
-  for (size_t i = 1; i < 64; i++) sum[0] += sum[i];
-  return sum[0];
-}
-
 #endif
 
 void* allocate(size_t n) {

@@ -157,7 +157,8 @@ void add_bounds(std::vector<Point>& points, Data& data, size_t threads) {
                         return static_cast<double>(step);
                       }});
   }
-  for (const char* name : {"avx2", "avx512", "neon"}) {
+#ifdef __x86_64__  // written without vector instructions it would be no limit
+  for (const char* name : {"avx2", "avx512"}) {
     if (!kernels_for(name)) continue;
     const bool wide = !std::strcmp(name, "avx512");
     points.push_back({"fma", name, "registers", threads, 1, 0, 1, [wide](size_t, size_t) {
@@ -166,6 +167,7 @@ void add_bounds(std::vector<Point>& points, Data& data, size_t threads) {
                         return static_cast<double>(count);
                       }});
   }
+#endif
 }
 
 double median(std::vector<double> values) {
