@@ -1,15 +1,17 @@
 // What the workflows promise: every package by itself, every Node.js, sanitizers, a nightly, a release with provenance.
-import { readdirSync, readFileSync } from "node:fs";
+import { spawnSync } from "node:child_process";
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
 import { readWorkflow } from "../../../scripts/supply-chain.mjs";
 import { LIBRARIES, PUBLISHED, ROOT } from "./support/workspace.ts";
 
-type Step = { uses?: string; run?: string; if?: string; env?: Record<string, string> };
+type Step = { id?: string; uses?: string; run?: string; if?: string; env?: Record<string, string> };
 type Job = { steps: Step[]; strategy?: { matrix: Record<string, any> }; [key: string]: any };
 const ci: Record<string, Job> = readWorkflow("ci.yml").jobs;
 const nightly = readWorkflow("nightly.yml");
-const release: Job = readWorkflow("release.yml").jobs.release;
+const { ready, release }: Record<"ready" | "release", Job> = readWorkflow("release.yml").jobs;
 const { scripts } = JSON.parse(readFileSync(join(ROOT, "package.json"), "utf8")) as {
   scripts: Record<string, string>;
 };
@@ -71,7 +73,6 @@ describe("the workflows", () => {
     const steps = release.steps.map(({ run, uses }) => run ?? uses!.replace(/@.*/, ""));
     expect(steps).toEqual([
       "actions/checkout",
-      "node scripts/release-ready.mjs",
       "pnpm/action-setup",
       "actions/setup-node",
       "pnpm install --frozen-lockfile",
@@ -86,6 +87,35 @@ describe("the workflows", () => {
     expect(publish.env).toMatchObject({ NPM_CONFIG_PROVENANCE: "true" });
     for (const command of [publish.with["version"]!, publish.with["publish"]!])
       expect(scripts).toHaveProperty([command.replace("pnpm run ", "")]);
+    expect(release).toMatchObject({ needs: "ready", if: "needs.ready.outputs.ready == 'true'" });
+    expect(scripts["release:publish"]).toMatch(/^node scripts\/release-ready\.mjs && /);
+  });
+
+  it.each([
+    ["no", 1, "ready=false\n", /^::warning::no release: /],
+    ["a", 0, "ready=true\n", /^$/],
+  ])("with %s repository named a push to main does not fail", (_, exit, output, said) => {
+    expect(ready).not.toHaveProperty("environment");
+    const step = ready.steps.find(({ id }) => id === "ready")!;
+    expect(ready["outputs"]).toEqual({ ready: expression("steps.ready.outputs.ready") });
+    const scratch = mkdtempSync(join(tmpdir(), "k3-ready-step-"));
+    try {
+      mkdirSync(join(scratch, "scripts"));
+      writeFileSync(join(scratch, "scripts/release-ready.mjs"), `process.exit(${exit})`);
+      const file = join(scratch, "output");
+      const env = { ...process.env, GITHUB_OUTPUT: file };
+      // As the runner starts it.
+      const { status, stdout } = spawnSync("bash", ["-e", "-c", step.run!], {
+        cwd: scratch,
+        env,
+        encoding: "utf8",
+      });
+      expect(status).toBe(0);
+      expect(stdout).toMatch(said);
+      expect(readFileSync(file, "utf8")).toBe(output);
+    } finally {
+      rmSync(scratch, { recursive: true });
+    }
   });
 });
 
