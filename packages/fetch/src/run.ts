@@ -38,7 +38,7 @@ export class Run {
   readonly transfers = new Set<ActiveTransfer>();
   /** Milliseconds that connections have waited for the disk, all together. */
   diskWaitMs = 0;
-  /** When a byte came last, or when bytes began to be wanted. */
+  /** When a byte came last that was not there yet, or when bytes began to be wanted. */
   lastByteAt = performance.now();
   readonly #controller = new AbortController();
 

@@ -29,6 +29,8 @@ export class SpanWriter {
   readonly end: number;
   /** The next byte wanted. */
   position: number;
+  /** Bytes taken in that were not there yet: those passed over in a response that starts over are no progress. */
+  received = 0;
   readonly #run: Run;
   readonly #target: SpanTarget;
   readonly #onSegment: (segment: number) => void;
@@ -81,6 +83,8 @@ export class SpanWriter {
       this.position += bytes;
       this.#reached = this.position;
       at += bytes;
+      this.received += bytes;
+      this.#run.lastByteAt = performance.now();
       this.#run.report.meter.add(bytes);
       if (this.#filled === this.#room) this.#writeOut();
     }

@@ -43,7 +43,7 @@ export async function transfer(
   const { timing } = run.settings;
   const enough = Math.min(timing.progressBytes, Math.ceil((writer.end - writer.position) / 4));
   let failures = 0;
-  let mark = writer.position;
+  let mark = writer.received;
   for (;;) {
     let failure: AttemptFailed;
     let host = "the Hub";
@@ -56,14 +56,16 @@ export async function transfer(
     } catch (error) {
       writer.flush();
       if (run.signal.aborted || error instanceof StageError) throw error;
+      // Whatever went wrong after the last byte: there is nothing left to ask for.
+      if (writer.position >= writer.end) return "done";
       const hopeless = hopelessNetworkError(error, host);
       if (hopeless) throw hopeless;
       failure = error instanceof AttemptFailed ? error : new AttemptFailed(networkReason(error));
       // A host that cannot be reached may be the wrong one by now: the Hub knows.
       if (location && failures > 0 && !(error instanceof AttemptFailed)) source.location.discard(location);
     }
-    if (Math.abs(writer.position - mark) >= enough) {
-      mark = writer.position;
+    if (writer.received - mark >= enough) {
+      mark = writer.received;
       failures = 0;
       source.deviations = 0;
     }
@@ -159,7 +161,6 @@ async function receive(
       }
       active.bytes += chunk.length;
       run.report.downloaded += chunk.length;
-      run.lastByteAt = performance.now();
       await writer.push(chunk, active);
       const wait = run.throttle.take(chunk.length);
       if (wait === 0) continue;

@@ -1,5 +1,6 @@
 import { type FileHandle, open } from "node:fs/promises";
 import { setTimeout } from "node:timers/promises";
+import type { StageEvent } from "@k3/stage";
 import { syntheticFile } from "@k3/testkit";
 import { describe, expect, it } from "vitest";
 import { settle } from "../src/options.ts";
@@ -27,7 +28,7 @@ const SHARD = "model.safetensors";
 const one = (bytes = 4 * MIB) => [syntheticFile(SHARD, bytes, { seed: 3 })];
 
 /** The first write of a part file at this position takes so many milliseconds longer. */
-async function lateWrite(at: number, ms: number): Promise<{ happened: boolean }> {
+async function lateWrite(at: number, ms: number, begun: () => void): Promise<{ happened: boolean }> {
   const probe = await open("/dev/null");
   const files = Object.getPrototypeOf(probe) as FileHandle;
   await probe.close();
@@ -37,6 +38,7 @@ async function lateWrite(at: number, ms: number): Promise<{ happened: boolean }>
     const [, , length, position] = args as [Buffer, number, number, number];
     if (position === at && length > MIB && !late.happened) {
       late.happened = true;
+      begun();
       await setTimeout(ms);
     }
     return Reflect.apply(write, this, args);
@@ -89,17 +91,40 @@ describe("answers that are not what was asked for (hub.md section 7 and 5.2)", (
     const hub = await serve(files);
     const dir = await temporary();
     // Cut right after the end of the first segment, whose write takes half as long as the next body needs to get there.
-    hub.setFaults({
-      ignoreRange: true,
-      cutAfter: { bytes: 2 * MIB + 1000, skip: 2, count: 1 },
-      bps: 4 * MIB,
+    hub.setFaults({ ignoreRange: true, cutAfter: { bytes: 2 * MIB + 1000 }, bps: 4 * MIB });
+    const late = await lateWrite(0, 250, () => {
+      hub.clearFaults();
+      hub.setFaults({ ignoreRange: true, bps: 4 * MIB });
     });
-    const late = await lateWrite(0, 250);
-    const { messages } = await run(hub, dir, { concurrency: 1, internals: { segmentBytes: 2 * MIB } });
-    expect(hub.struck("cutAfter")).toBe(1);
+    const { messages } = await run(hub, dir, { concurrency: 2, internals: { segmentBytes: 2 * MIB } });
     expect(late.happened).toBe(true);
     expect(messages.join("\n")).not.toContain("damaged");
     await expectComplete(dir, files);
+  });
+
+  it("row 3: a host without ranges that keeps cutting before anything new comes is given up with E_NETWORK", async () => {
+    const hub = await serve(one());
+    const dir = await temporary();
+    const messages: string[] = [];
+    const onEvent = (event: StageEvent) => {
+      if (event.type === "log") messages.push(event.message);
+    };
+    // Bodies end after 2.5 and after 1 MiB in turn: a difference that would pass for progress. (It is read twice for each.)
+    let reads = 0;
+    const cutAfter = {
+      get bytes() {
+        return ++reads % 4 < 2 ? 1 * MIB : 2.5 * MIB;
+      },
+    };
+    hub.setFaults({ ignoreRange: true, cutAfter });
+    const timing = { giveUp: 1500, attempts: 3, progressBytes: 256 * KIB };
+    const error = await failure(hub, dir, { concurrency: 1, onEvent, internals: { timing } });
+    expect(error).toMatchObject({ code: "E_NETWORK", exit: 6 });
+    expect(hub.struck("cutAfter")).toBeGreaterThan(4);
+    expect(messages.join("\n")).toContain("its host keeps failing");
+    hub.clearFaults();
+    expect((await run(hub, dir)).result.resumed_bytes).toBe(2.5 * MIB);
+    await expectComplete(dir, one());
   });
 
   it("row 4: a 200 that carries exactly the range asked for is the slice", async () => {
