@@ -53,7 +53,7 @@ export interface Against {
   seconds: number[];
   ours: number[];
   ids_equal: boolean;
-  /** Ours over theirs: below 1, ours is faster. Null where our runs ended before they decoded two tokens. */
+  /** Ours over theirs: below 1, ours is faster. Null where ids were wrong or differ, or our runs ended before they decoded two tokens. */
   ratio: RatioInterval | null;
 }
 

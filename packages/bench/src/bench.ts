@@ -16,7 +16,7 @@ import {
   type RunReceipt,
 } from "./bench-result.ts";
 import { makeCold } from "./cold.ts";
-import { codecRatios, describeRatio, noiseFloor, sample } from "./compare.ts";
+import { codecRatios, decodeNoise, describeRatio, noiseFloor, sample } from "./compare.ts";
 import { describeMachine } from "./machine.ts";
 import { describeRequest, matrix, type Point, sha256Of, trunksOf } from "./matrix.ts";
 import { measureRun } from "./measure.ts";
@@ -100,7 +100,7 @@ export async function bench(options: BenchOptions): Promise<BenchResult> {
   }
   const measured = points.map(finish);
   const codecs = codecRatios(measured);
-  const against = other ? compareWithOther(other.command, measured[0]!, theirs) : null;
+  const against = other ? compareWithOther(other.command, measured, theirs) : null;
   const ok = measured.every((point) => point.ids_as_expected !== false) && (against?.ids_equal ?? true);
   await mkdir(outDir, { recursive: true });
   const addon = nativeFile();
@@ -185,17 +185,20 @@ function isPrefix(found: readonly number[], expected: readonly number[]): boolea
 
 function compareWithOther(
   command: string,
-  point: BenchPoint,
+  points: readonly BenchPoint[],
   theirs: readonly { ids: number[]; seconds: number }[],
 ): Against {
+  const point = points[0]!;
   const ours = sample(point, "decode");
   const seconds = theirs.map((run) => run.seconds);
+  const ids_equal = theirs.every(({ ids }) => isPrefix(point.runs[0]!.generated_ids, ids));
+  const meaningful = ids_equal && point.ids_as_expected !== false && ours.length >= 3;
   return {
     command,
     seconds,
     ours,
-    ids_equal: theirs.every(({ ids }) => isPrefix(point.runs[0]!.generated_ids, ids)),
-    ratio: ours.length < 3 ? null : ratioInterval(ours, seconds),
+    ids_equal,
+    ratio: meaningful ? ratioInterval(ours, seconds, { noise: decodeNoise(points) }) : null,
   };
 }
 
@@ -222,11 +225,12 @@ function headlines(
   ];
 }
 
-/** A ratio between engines that answer differently says nothing, so it is not printed. */
+/** A ratio between engines that answer differently, or of a wrong answer, says nothing. */
 function againstLine({ command, ids_equal, ratio }: Against, points: readonly BenchPoint[]): string {
   const which = points.length > 1 ? ` (${pointLabel(points[0]!, points)})` : "";
-  if (ratio === null) return `${command}: no ratio: our runs ended before they decoded two tokens`;
-  return ids_equal
-    ? `ours${which} over ${command}: ${describeRatio(ratio)}`
-    : `${command} generated other ids than ours: no ratio`;
+  if (points[0]!.ids_as_expected === false) return `${command}: no ratio: our ids are wrong`;
+  if (!ids_equal) return `${command} generated other ids than ours: no ratio`;
+  return ratio === null
+    ? `${command}: no ratio: our runs ended before they decoded two tokens`
+    : `ours${which} over ${command}: ${describeRatio(ratio)}`;
 }

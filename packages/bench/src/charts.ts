@@ -82,7 +82,8 @@ export function lineChart(
 }
 
 export interface Interval {
-  label: string;
+  /** What is written above it. */
+  text: string;
   low: number;
   middle: number;
   high: number;
@@ -99,9 +100,8 @@ export function intervalChart(title: string, intervals: readonly Interval[]): st
   const x = (value: number) => (8 + ((value - low) / (high - low)) * (width - 16)).toFixed(1);
   const rows = intervals.map((one, index) => {
     const y = top + index * row;
-    const text = `${one.middle.toFixed(3)} (${one.low.toFixed(3)} to ${one.high.toFixed(3)}): ${one.label}`;
     return (
-      label(text, y + 10) +
+      label(one.text, y + 10) +
       `<line x1="${x(one.low)}" x2="${x(one.high)}" y1="${y + 21}" y2="${y + 21}" stroke="${colour(0)}" stroke-width="4"/>` +
       `<circle cx="${x(one.middle)}" cy="${y + 21}" r="5" fill="${colour(1)}"/>`
     );

@@ -8,7 +8,7 @@ import {
   threadsLabel,
   trunkLabel,
 } from "./bench-result.ts";
-import { type RatioInterval, ratioInterval } from "./statistics.ts";
+import { insideNoise, LEAST_RUNS, type RatioInterval, ratioInterval, spread } from "./statistics.ts";
 
 export interface Comparison {
   a: string;
@@ -20,10 +20,11 @@ export interface Comparison {
 }
 
 const PHASES = ["cold_step", "prefill", "first_decode", "decode"] as const;
+type Phase = (typeof PHASES)[number];
 
 /**
- * Compares two bench results point by point: median(a) / median(b) with a bootstrap interval, "no difference" when it
- * crosses 1. Results that differ in model, prompts or machine are refused (E_USAGE) unless `force`.
+ * Compares two bench results point by point: median(a) / median(b) with a bootstrap interval, and whether that is a difference.
+ * Results that differ in model, prompts or machine, or with points of wrong ids, are refused (E_USAGE) unless `force`.
  */
 export async function compareRuns(
   a: string,
@@ -31,12 +32,13 @@ export async function compareRuns(
   { force }: { force?: boolean | undefined } = {},
 ): Promise<Comparison> {
   const [left, right] = await Promise.all([readBenchResult(a), readBenchResult(b)]);
-  const differences = whatDiffers(left, right);
+  const differences = [...whatDiffers(left, right), ...wrongIds(a, left), ...wrongIds(b, right)];
   if (differences.length > 0 && !force) {
     throw new StageError("E_USAGE", `${a} and ${b} are not comparable: ${differences.join("; ")}`, {
-      hint: "measure both on the same machine, model and prompts, or add --force to compare all the same",
+      hint: "measure both on the same machine, model and prompts, with the expected ids, or add --force to compare all the same",
     });
   }
+  const noise = (phase: Phase) => largestSpread([...left.points, ...right.points], phase);
   const points = left.points.flatMap((point) => {
     const label = labelOf(point, left.points);
     const other = right.points.find((candidate) => labelOf(candidate, right.points) === label);
@@ -44,7 +46,7 @@ export async function compareRuns(
     return PHASES.flatMap((phase) => {
       const [x, y] = [sample(point, phase), sample(other, phase)];
       if (x.length < 3 || y.length < 3) return [];
-      return [{ label, phase, ratio: ratioInterval(x, y) }];
+      return [{ label, phase, ratio: ratioInterval(x, y, { noise: noise(phase) }) }];
     });
   });
   if (points.length === 0) {
@@ -59,17 +61,37 @@ export async function compareRuns(
   return { a, b, differences, points, lines };
 }
 
-/** `0.81 (0.78 to 0.85)`, or `no difference (0.97 to 1.04)`. */
-export function describeRatio({ ratio, low, high, noDifference }: RatioInterval): string {
+/** `0.810 (0.780 to 0.850)`, or `no difference (0.970 to 1.040)`; with the reason where the interval is none. */
+export function describeRatio({ ratio, low, high, runs, noise, verdict }: RatioInterval): string {
   const interval = `(${low.toFixed(3)} to ${high.toFixed(3)})`;
-  return noDifference ? `no difference ${interval}` : `${ratio.toFixed(3)} ${interval}`;
+  const measured = `${ratio.toFixed(3)} ${interval}`;
+  if (verdict === "difference") return measured;
+  if (verdict === "too few runs")
+    return `${measured}, too few runs to tell (${runs}; at least ${LEAST_RUNS})`;
+  if (low <= 1 && high >= 1) return `no difference ${interval}`;
+  return insideNoise(ratio, noise)
+    ? `no difference ${interval}: inside the noise floor of ${(100 * noise).toFixed(1)} %`
+    : `no difference ${interval}: the runs of both lie among each other`;
 }
 
-export function sample(point: BenchPoint, phase: (typeof PHASES)[number]): number[] {
+/** The largest spread of a phase over the points: what single runs differ by. */
+function largestSpread(points: readonly BenchPoint[], phase: Phase): number {
+  return Math.max(
+    0,
+    ...points
+      .map((point) => sample(point, phase))
+      .flatMap((seconds) => (seconds.length > 1 ? spread(seconds) : [])),
+  );
+}
+
+/** The noise floor of sustained decode, as a share. */
+export const decodeNoise = (points: readonly BenchPoint[]) => largestSpread(points, "decode");
+
+export function sample(point: BenchPoint, phase: Phase): number[] {
   return point.runs.map((run) => run[phase]).filter((value): value is number => value !== null);
 }
 
-/** Every other codec over the first, at equal prompt, budget and threads; nothing for fewer than three runs a point. */
+/** Every other codec over the first, at equal prompt, budget and threads; nothing for fewer than three runs a point or wrong ids. */
 export function codecRatios(points: readonly BenchPoint[]): CodecRatio[] {
   return points.flatMap((point) => {
     const first = points.find(
@@ -77,12 +99,13 @@ export function codecRatios(points: readonly BenchPoint[]): CodecRatio[] {
         prompt === point.prompt && memory === point.memory && threads === point.threads,
     )!;
     const [ours, theirs] = [sample(point, "decode"), sample(first, "decode")];
+    if (first.ids_as_expected === false || point.ids_as_expected === false) return [];
     if (first === point || ours.length < 3 || theirs.length < 3) return [];
     const prompts = new Set(points.map(({ prompt }) => prompt)).size;
     return {
       point: `${pointLabel(point, points)}${prompts > 1 ? `, ${JSON.stringify(point.prompt)}` : ""}`,
       over: trunkLabel(first, points),
-      ratio: ratioInterval(ours, theirs),
+      ratio: ratioInterval(ours, theirs, { noise: decodeNoise(points) }),
     };
   });
 }
@@ -112,15 +135,20 @@ function whatDiffers(a: BenchResult, b: BenchResult): string[] {
     .map((key) => `${key}: ${String(x[key])} against ${String(y[key])}`);
 }
 
+/** The speed of a pass that computed something else says nothing. */
+const wrongIds = (path: string, { points }: BenchResult) =>
+  points
+    .filter((point) => point.ids_as_expected === false)
+    .map((point) => `${path}: wrong ids at ${labelOf(point, points)}`);
+
 /** The noise floor of a result in words: the largest spread of sustained decode over its points. */
 export function noiseFloor(result: Pick<BenchResult, "points">): string {
   const fewest = Math.min(...result.points.map((point) => point.runs.length));
   if (fewest < 3)
     return `noise floor: not known from ${fewest === 1 ? "one run" : `${fewest} runs`} a point; three or more tell what is a result`;
-  const spreads = result.points.flatMap((point) => point.spread.decode ?? []);
   const seconds = result.points.flatMap((point) => point.median.decode ?? []);
   if (seconds.length === 0)
     return "sustained decode was not measured: it takes two decoded tokens after the first generated one";
-  const [worst, slowest] = [Math.max(...spreads), Math.max(...seconds)];
-  return `noise floor: single runs of sustained decode differ by up to ${(100 * worst).toFixed(1)} % (slowest point ${formatSeconds(slowest)} a token); nothing smaller is a result`;
+  const worst = (100 * decodeNoise(result.points)).toFixed(1);
+  return `noise floor: single runs of sustained decode differ by up to ${worst} % (slowest point ${formatSeconds(Math.max(...seconds))} a token); nothing smaller is a result`;
 }

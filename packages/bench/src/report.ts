@@ -36,7 +36,9 @@ export function markdownReport(result: BenchResult): string {
     "",
     ...howReadsWereCounted(result).map((line) => `- ${line}`),
     "",
-    ...(result.against ? [`Against \`${result.against.command}\`: ${against(result.against)}.`, ""] : []),
+    ...(result.against
+      ? [`Against \`${result.against.command}\`: ${against(result.against, result.points[0]!)}.`, ""]
+      : []),
     `Measured on ${machine.cpu}, ${machine.threads} threads, ${formatBytes(machine.memory_bytes)}, ${machine.disk ?? "unknown disk"} with ${machine.filesystem ?? "unknown filesystem"}, ` +
       `Linux ${machine.kernel}, Node ${machine.node}. Model config ${model.config_sha256.slice(0, 12)}, commit ${model.dir_revision ?? "not known"}, ${model.layers} layers. ` +
       `Caches before each run: ${CACHES[result.cold]}.`,
@@ -44,7 +46,8 @@ export function markdownReport(result: BenchResult): string {
   ].join("\n");
 }
 
-function against({ ids_equal, ratio }: Against): string {
+function against({ ids_equal, ratio }: Against, ours: BenchPoint): string {
+  if (ours.ids_as_expected === false) return "our ids are WRONG, so there is no ratio";
   if (!ids_equal) return "the ids DIFFER, so there is no ratio";
   return ratio === null ? "no ratio, too few tokens" : `ours over theirs ${describeRatio(ratio)}, ids equal`;
 }
@@ -156,7 +159,7 @@ export function htmlReport(result: BenchResult): string {
           intervalChart(
             `Decode over ${result.codec_ratios[0]!.over}`,
             result.codec_ratios.map(({ point, ratio }) => ({
-              label: point,
+              text: `${describeRatio(ratio)}: ${point}`,
               low: ratio.low,
               middle: ratio.ratio,
               high: ratio.high,
@@ -164,11 +167,11 @@ export function htmlReport(result: BenchResult): string {
           ),
         ]
       : []),
-    ...(result.against?.ids_equal && result.against.ratio
+    ...(result.against?.ratio
       ? [
           intervalChart("Ours over theirs", [
             {
-              label: result.against.command,
+              text: `${describeRatio(result.against.ratio)}: ${result.against.command}`,
               low: result.against.ratio.low,
               middle: result.against.ratio.ratio,
               high: result.against.ratio.high,

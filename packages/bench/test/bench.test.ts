@@ -179,13 +179,23 @@ describe("bench on the miniature", { timeout: 300_000 }, () => {
     const result = await bench({
       modelDir: wrong,
       memory: [MEMORY],
-      runs: 1,
-      generate: 2,
+      trunkDir: [bf16, null],
+      generate: 3,
       cold: "none",
       outDir: join(dir, "w"),
+      against: `node ${join(import.meta.dirname, "fake-engine.mjs")}`,
+      idsPattern: "^ids: (.*)$",
+      secondsPattern: "^token: ([0-9.]+) s",
     });
-    expect(result).toMatchObject({ ok: false, points: [{ ids_as_expected: false }] });
+    expect(result.ok).toBe(false);
+    for (const point of result.points) expect(point.ids_as_expected).toBe(false);
     expect(result.lines[0]).toContain("WRONG IDS");
+    // Both engines agree, and neither speed means anything.
+    expect(result).toMatchObject({ codec_ratios: [], against: { ids_equal: true, ratio: null } });
+    expect(result.lines.at(-1)).toContain("no ratio: our ids are wrong");
+    expect(await readFile(join(dir, "w/bench.md"), "utf8")).toContain(
+      "our ids are WRONG, so there is no ratio",
+    );
   });
 
   it("takes turns with another engine, and says no difference against itself", async () => {
@@ -193,6 +203,7 @@ describe("bench on the miniature", { timeout: 300_000 }, () => {
     const result = await bench({
       modelDir: model,
       memory: [MEMORY],
+      runs: 4,
       generate: 3,
       cold: "none",
       outDir: join(dir, "b"),
@@ -202,8 +213,8 @@ describe("bench on the miniature", { timeout: 300_000 }, () => {
     });
     expect(result.against).toMatchObject({
       ids_equal: true,
-      seconds: [100, 100, 100],
-      ratio: { noDifference: false },
+      seconds: [100, 100, 100, 100],
+      ratio: { noDifference: false, verdict: "difference", runs: 4 },
     });
     expect(result.against!.ratio!.ratio).toBeLessThan(0.01);
     const events: StageEvent[] = [];
@@ -237,6 +248,18 @@ describe("bench on the miniature", { timeout: 300_000 }, () => {
       message: expect.stringContaining("cpu"),
     });
     expect((await compareRuns(a, same, { force: true })).differences).toHaveLength(1);
+    const wrong = JSON.parse(await readFile(a, "utf8"));
+    wrong.points[1].ids_as_expected = false;
+    await writeFile(same, JSON.stringify(wrong));
+    for (const [left, right] of [
+      [a, same],
+      [same, a],
+    ] as const)
+      await expect(compareRuns(left, right)).rejects.toMatchObject({
+        code: "E_USAGE",
+        message: expect.stringContaining(`${same}: wrong ids at 400000000 bytes, 2 threads`),
+      });
+    expect((await compareRuns(a, same, { force: true })).lines[0]).toContain(`${same}: wrong ids at`);
     await writeFile(same, "{}");
     await expect(compareRuns(a, same)).rejects.toMatchObject({ code: "E_DATA" });
   });
