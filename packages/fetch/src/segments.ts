@@ -44,8 +44,9 @@ export class PartFile {
   readonly #recorded = new Map<number, number>();
   /** Segments written since the last sync, with the bytes that become safe by it. */
   #unsynced: { segment: number; risked: number }[] = [];
-  #checkpoint: Promise<void> | undefined;
-  #checkpointAgain = false;
+  /** The sync at work, and the one that begins after it. What is marked now is sure to be covered by the latter alone. */
+  #syncing: Promise<void> | undefined;
+  #nextSync: Promise<void> | undefined;
   #syncedAt = performance.now();
   /** After a sync that failed, a later one may succeed without the lost pages: nothing is recorded any more. */
   #syncFailed = false;
@@ -190,7 +191,7 @@ export class PartFile {
   }
 
   /**
-   * Every byte of the segment has been written; it becomes durable with the next sync, which is started if none runs.
+   * Every byte of the segment has been written; it becomes durable with the next sync.
    * `risked`: the bytes that a kill before that would cost.
    */
   markWritten(segment: number, crc: number, risked: number): void {
@@ -199,20 +200,17 @@ export class PartFile {
     this.#prefixes.delete(segment);
     this.#recorded.delete(segment);
     this.#unsynced.push({ segment, risked });
-    this.#startCheckpoint();
+    void this.#syncAgain();
   }
 
   /** Makes what has been written of unfinished segments durable, if there is anything new. */
   async checkpoint(): Promise<void> {
-    if (this.#unrecorded().length === 0) return;
-    this.#checkpointAgain = true;
-    this.#startCheckpoint();
-    await this.#checkpoint;
+    if (this.#unrecorded().length > 0) await this.#syncAgain();
   }
 
   /** As `checkpoint`, in the background, when none runs and the last sync is longer ago than this. */
   checkpointAfter(ms: number): void {
-    if (!this.#checkpoint && performance.now() - this.#syncedAt >= ms) void this.checkpoint();
+    if (!this.#syncing && performance.now() - this.#syncedAt >= ms) void this.checkpoint();
   }
 
   /** Takes back segments that turned out damaged: they are missing again, now and after a restart. */
@@ -227,11 +225,11 @@ export class PartFile {
     }
   }
 
-  /** Resolves when all writes are done and the segments marked are in the journal (or the sync has failed and been reported). */
+  /** Resolves when the writes begun are done and the segments marked are in the journal (or a sync has failed and been reported). */
   async settle(): Promise<void> {
     await Promise.all(this.#writes);
     await setImmediate(); // what was written is marked right after the write
-    while (this.#checkpoint) await this.#checkpoint;
+    await (this.#nextSync ?? this.#syncing);
   }
 
   /** Everything on the disk, for publishing. */
@@ -253,29 +251,30 @@ export class PartFile {
     await unlink(this.#journal.path).catch(ignoreMissing);
   }
 
-  #startCheckpoint(): void {
-    if (this.#syncFailed) return;
-    this.#checkpoint ??= this.#sync();
+  /** The first sync begun from now on: resolves when it is done, or has failed and been reported. */
+  #syncAgain(): Promise<void> {
+    this.#nextSync ??= this.#syncAfter(this.#syncing);
+    return this.#nextSync;
+  }
+
+  async #syncAfter(before: Promise<void> | undefined): Promise<void> {
+    await before;
+    // In the same turn as the sync takes what it covers, or something marked in between would wait for ever.
+    this.#syncing = this.#nextSync;
+    this.#nextSync = undefined;
+    try {
+      if (!this.#syncFailed) await this.#syncOnce();
+    } catch (error) {
+      this.#syncFailed = true;
+      this.#onError(error);
+    } finally {
+      if (!this.#nextSync) this.#syncing = undefined;
+    }
   }
 
   /** What has been written of unfinished segments since it was recorded. */
   #unrecorded(): [number, Prefix][] {
     return [...this.#prefixes].filter(([segment, { bytes }]) => bytes !== this.#recorded.get(segment));
-  }
-
-  async #sync(): Promise<void> {
-    try {
-      do {
-        this.#checkpointAgain = false;
-        await this.#syncOnce();
-      } while (this.#unsynced.length > 0 || this.#checkpointAgain);
-    } catch (error) {
-      this.#syncFailed = true;
-      this.#onError(error);
-    } finally {
-      // In the same turn as the last look at what is to be synced, or something marked in between would wait for ever.
-      this.#checkpoint = undefined;
-    }
   }
 
   async #syncOnce(): Promise<void> {
