@@ -89,8 +89,12 @@ export class FileJob {
   async #checkPrefixes(writer: SpanWriter): Promise<void> {
     const part = this.#part!;
     for (let at = writer.start; at < writer.end; at += part.segmentBytes) {
-      const lost = await part.checkPrefix(Math.floor(at / part.segmentBytes), this.#run.signal);
+      const segment = Math.floor(at / part.segmentBytes);
+      const lost = await part.checkPrefix(segment, this.#run.signal);
       if (lost === 0) continue;
+      // What this run received itself was never counted as resumed.
+      this.#run.report.resumed -= Math.min(lost, part.resumedPrefixes.get(segment) ?? 0);
+      part.resumedPrefixes.delete(segment);
       this.#run.report.meter.add(-lost);
       this.#damaged(lost, at);
     }

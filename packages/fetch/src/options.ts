@@ -63,7 +63,7 @@ export interface Timing extends HubTiming {
   /** Failed attempts without `progressBytes` of progress after which a file is put to the end of the queue. */
   attempts: number;
   progressBytes: number;
-  /** The run fails when no byte came for this long although some were wanted. */
+  /** The run fails when no new byte came for this long although some were wanted. */
   giveUp: number;
   /** A signed URL is renewed this long before it expires, at most a quarter of its life. */
   refreshMargin: number;

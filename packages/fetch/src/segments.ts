@@ -31,6 +31,8 @@ export class PartFile {
   readonly adopted: Set<number>;
   /** Bytes that the journal vouched for when the file was opened. */
   readonly resumedBytes: number;
+  /** Those of them that belong to unfinished segments, by segment. */
+  readonly resumedPrefixes = new Map<number, number>();
   /** Why what an earlier run left of the file could not be gone on from, if there was something. */
   readonly discarded: string | undefined;
   readonly #handle: FileHandle;
@@ -69,6 +71,7 @@ export class PartFile {
     for (let s = 0; s < this.segments; s++) if (this.state[s] === SEGMENT.durable) resumed += this.length(s);
     for (const [segment, { bytes }] of this.#prefixes) {
       resumed += bytes;
+      this.resumedPrefixes.set(segment, bytes);
       this.#recorded.set(segment, bytes);
     }
     this.resumedBytes = resumed;
