@@ -117,7 +117,7 @@ export async function doctor({
       hint: "use a local disk",
     });
   }
-  const features = await filesystemFeatures(existing);
+  const features = await filesystemFeatures(existing, { signal, onEvent });
   findings.push(...featureFindings(existing, mount?.type ?? "the filesystem", features, holds));
   const measurable = features !== null || source.file !== null;
   const probe = measurable
@@ -205,7 +205,13 @@ function featureFindings(
   const size = formatBytes(LARGE_FILE);
   const hint = "use ext4, XFS or another filesystem of Linux";
   const faults: Finding[] = [];
-  if (!large_files)
+  if (large_files === null)
+    faults.push({
+      level: "warn",
+      message: `whether ${type} takes files of ${size} could not be tried in ${dir}`,
+      hint: "look for a full disk, a quota or errors of the disk, and ask again",
+    });
+  else if (!large_files)
     faults.push({ level: holds ? "warn" : "error", message: `${type} takes no files of ${size}`, hint });
   else if (!holes)
     faults.push({

@@ -7,7 +7,7 @@ import { pack } from "@k3/pack";
 import type { StageEvent } from "@k3/stage";
 import { makeMiniature } from "@k3/testkit";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { filesystemFeatures } from "../src/filesystem.ts";
+import { filesystemFeatures, takesLargeFiles } from "../src/filesystem.ts";
 import { bench, canary, compareRuns, doctor, pointLabel, probeDisk } from "../src/index.ts";
 
 let dir: string;
@@ -319,6 +319,24 @@ describe("doctor and probe", { timeout: 120_000 }, () => {
     );
   });
 
+  it("a full disk or a quota is no limit on the length of files", () => {
+    // ftruncate(2): EFBIG and EINVAL mean that the length is larger than the maximum.
+    expect(["EFBIG", "EINVAL"].map(takesLargeFiles)).toEqual([false, false]);
+    expect(["ENOSPC", "EDQUOT", "EIO"].map(takesLargeFiles)).toEqual([null, null, null]);
+  });
+
+  it("tries nothing once told to stop, and says that it tries before", async () => {
+    const messages: unknown[] = [];
+    const onEvent = (event: StageEvent) => messages.push(event);
+    const before = await readdir(dir);
+    const signal = AbortSignal.abort();
+    await expect(filesystemFeatures(dir, { signal, onEvent })).rejects.toMatchObject({ name: "AbortError" });
+    expect(messages).toEqual([]);
+    expect(await readdir(dir)).toEqual(before);
+    await filesystemFeatures(dir, { onEvent });
+    expect(messages).toMatchObject([{ type: "log", message: `trying what the filesystem of ${dir} does` }]);
+  });
+
   it("tries what the filesystem does, leaves nothing behind, and says where nothing can be written", async () => {
     const features = await filesystemFeatures(dir);
     // Of ext4, XFS, btrfs and tmpfs, one of which every place where tests run is.
@@ -329,7 +347,7 @@ describe("doctor and probe", { timeout: 120_000 }, () => {
     expect(nowhere).toMatchObject({ ok: false, exit: 5, disks: [] });
     expect(nowhere.findings).toContainEqual(expect.objectContaining({ message: "/sys cannot be written" }));
     const built = join(import.meta.dirname, "../dist/filesystem.js");
-    const code = `import { filesystemFeatures } from "${built}"; console.log(JSON.stringify(await filesystemFeatures("${dir}")));`;
+    const code = `import { filesystemFeatures, takesLargeFiles } from "${built}"; console.log(JSON.stringify(await filesystemFeatures("${dir}")));`;
     // A limit on the size of files refuses them as FAT does: blocks of 512 bytes.
     const limited = [
       "-c",
