@@ -40,6 +40,13 @@ export const pipelineCommand = command({
     const started = performance.now();
     let done = 0;
     let repeated = 0;
+    // The prompt appears with the first of the answer: until then lines of progress would end up behind it.
+    let shown = false;
+    const onText = (piece: string) => {
+      if (!shown) output.text(args.prompt!);
+      shown = true;
+      output.text(piece);
+    };
     const result = await pipeline({
       repo: args.repo,
       revision: args.revision!,
@@ -49,11 +56,10 @@ export const pipelineCommand = command({
       generate: args.generate!,
       signal,
       onEvent: output.onEvent,
-      onText: output.text,
+      onText,
       onStage: (name, stageResult, fromEarlier) => {
-        if (name === "run" && !stageResult && !fromEarlier) output.text(`${args.prompt}`);
         if (!stageResult) return;
-        if (name === "run" && !fromEarlier) output.text("\n");
+        if (name === "run" && !fromEarlier) onText("\n");
         done++;
         if (fromEarlier) repeated++;
         output.note(`${stageLine(name, stageResult)}${fromEarlier ? "  (finished earlier)" : ""}`);
