@@ -13,6 +13,7 @@ import {
   said,
   sentFor,
   serve,
+  slowSyncs,
   spawnRun,
   temporary,
   testOptions,
@@ -109,17 +110,7 @@ describe("going on inside a segment", () => {
     const big = [syntheticFile(PATH, 24 * MIB, { seed: 23 })];
     const hub = await serve(big);
     const dir = await temporary();
-    const before = `
-      const { open } = await import("node:fs/promises");
-      const { setTimeout } = await import("node:timers/promises");
-      const probe = await open("/dev/null");
-      const proto = Object.getPrototypeOf(probe);
-      await probe.close();
-      const original = proto.datasync;
-      proto.datasync = async function () {
-        await setTimeout(600);
-        return original.call(this);
-      };`;
+    const before = slowSyncs(600);
     const child = spawnRun(testOptions(hub, dir, { concurrency: 2, internals }), { before });
     // Two segments written, one of them not yet synced; of two more the first buffers, the second ones may not be filled.
     const waiting = (event: StageEvent) =>

@@ -28,6 +28,7 @@ import {
   sentFor,
   serve,
   shardName,
+  slowSyncs,
   spawnRun,
   temporary,
   testOptions,
@@ -62,17 +63,7 @@ describe("resuming (hub.md section 7)", () => {
     const files = [syntheticFile("model.safetensors", 12 * MIB, { seed: 5 })];
     const hub = await serve(files);
     const dir = await temporary();
-    const before = `
-      const { open } = await import("node:fs/promises");
-      const { setTimeout } = await import("node:timers/promises");
-      const probe = await open("/dev/null");
-      const proto = Object.getPrototypeOf(probe);
-      await probe.close();
-      const original = proto.datasync;
-      proto.datasync = async function () {
-        await setTimeout(300);
-        return original.call(this);
-      };`;
+    const before = slowSyncs(300);
     const first = spawnRun(testOptions(hub, dir, { concurrency: 2 }), { before });
     let done = 0;
     await first.event((event) => {

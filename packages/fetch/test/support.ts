@@ -145,6 +145,19 @@ export function sentFor(hub: Hub, path: string): number {
     .reduce((sum, r) => sum + r.bytesSent, 0);
 }
 
+/** For `before` of spawnRun: every sync of a file takes so much longer. */
+export const slowSyncs = (ms: number): string => `
+  const { open } = await import("node:fs/promises");
+  const { setTimeout } = await import("node:timers/promises");
+  const probe = await open("/dev/null");
+  const proto = Object.getPrototypeOf(probe);
+  await probe.close();
+  const original = proto.datasync;
+  proto.datasync = async function () {
+    await setTimeout(${ms});
+    return original.call(this);
+  };`;
+
 /** A run in a process of its own, of the built package, to be killed or watched from outside. */
 export function spawnRun(
   options: FetchOptions,
