@@ -129,6 +129,8 @@ export class SpanWriter {
       this.#segment = segment;
       this.#reached = start + (prefix?.bytes ?? 0);
       this.#crc = prefix?.crc ?? 0;
+      // Nothing, unless the segment before was left unfinished because it had been taken back.
+      this.#run.risk.release(this.#risked);
       this.#risked = 0;
     }
     return this.#reached;
