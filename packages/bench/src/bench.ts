@@ -60,7 +60,7 @@ export async function bench(options: BenchOptions): Promise<BenchResult> {
     throw new StageError(
       "E_USAGE",
       `comparing with another engine takes at least three runs of three tokens each; these are ${runs} of ${generate}`,
-      { hint: "give --runs 3 --generate 3 or more" },
+      { hint: "give --runs 4 --generate 3 or more" },
     );
   }
   const other =
