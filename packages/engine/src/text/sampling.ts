@@ -62,7 +62,7 @@ export function createSampler(options: SamplerOptions = {}): Sampler {
     const best = penalise ? argmax(adjusted) : greatest;
     const id =
       temperature === 0 ? best : yield* draw(adjusted, adjusted[best]!, { temperature, topP, minP }, uniform);
-    return { id, logprob: logits[id]! - (yield* logSumExp(logits)) };
+    return { id, logprob: logits[id]! - (yield* logSumExp(logits, logits[greatest]!)) };
   }
   return {
     seed,
@@ -92,7 +92,7 @@ export function* topLogprobsSteps(logits: Float32Array, k: number): Steps<TokenL
       `logprobs of ${k} tokens were asked for; from 1 to ${logits.length} are possible`,
     );
   }
-  const normaliser = yield* logSumExp(logits);
+  const normaliser = yield* logSumExp(logits, logits[argmax(logits)]!);
   const descending = new Descending(logits);
   yield* descending.prepare();
   const top: TokenLogprob[] = [];
@@ -226,9 +226,8 @@ function argmax(logits: Float32Array | Float64Array): number {
   return best;
 }
 
-/** ln of the sum of e^logit, from the greatest logit on, added in the order of ids. */
-function* logSumExp(logits: Float32Array): Steps<number> {
-  const greatest = logits[argmax(logits)]!;
+/** ln of the sum of e^logit, relative to the greatest logit, added in the order of ids. */
+function* logSumExp(logits: Float32Array, greatest: number): Steps<number> {
   let sum = 0;
   for (let id = 0; id < logits.length; id++) {
     sum += exp(logits[id]! - greatest);
