@@ -86,7 +86,12 @@ export class FileLocation {
   async #locate(): Promise<Location> {
     const path = this.#file.path.split("/").map(encodeURIComponent).join("/");
     const url = new URL(`${this.#hub.endpoint}/${this.#repo}/resolve/${this.#revision}/${path}`);
-    const reply = await this.#hub.call(url, { method: "HEAD", foreign: "stop" });
+    // In the middle of a long job the Hub may be away for minutes: only the time to give up ends that.
+    const reply = await this.#hub.call(
+      url,
+      { method: "HEAD", foreign: "stop" },
+      { attempts: Number.POSITIVE_INFINITY },
+    );
     discard(reply);
     this.#check(reply);
     const target = reply.redirectedTo ?? reply.url;

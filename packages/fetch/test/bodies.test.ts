@@ -394,6 +394,27 @@ describe("connections that break (hub.md section 7)", () => {
     expect(Number(last.detail!["retries"])).toBeGreaterThanOrEqual(9);
   });
 
+  it("a Hub that is away for longer than any number of attempts in the middle of a job is waited out", async () => {
+    const hub = await serve();
+    const dir = await temporary();
+    hub.setFaults({ hub503: { path: "00002-of", count: 12 } });
+    await run(hub, dir);
+    expect(hub.struck("hub503")).toBe(12);
+    await expectComplete(dir, sampleFiles());
+  });
+
+  it("a Hub that does not come back is given up after the time for that, and the next run resumes", async () => {
+    const hub = await serve();
+    const dir = await temporary();
+    hub.setFaults({ hub503: { path: "00002-of" } });
+    const error = await failure(hub, dir, { internals: { timing: { giveUp: 1000 } } });
+    expect(error).toMatchObject({ code: "E_NETWORK", exit: 6 });
+    expect(hub.struck("hub503")).toBeGreaterThan(6);
+    hub.clearFaults();
+    await run(hub, dir);
+    await expectComplete(dir, sampleFiles());
+  });
+
   it("a file whose host keeps failing is put to the end; the others do not wait for it", async () => {
     const files = sampleFiles(700 * KIB, 3);
     const hub = await serve(files);

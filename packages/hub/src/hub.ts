@@ -30,9 +30,14 @@ export class Hub {
 
   /**
    * A request whose final status is 2xx, or which stopped at a redirect away from the endpoint. Network failures, 408,
-   * 425 and 5xx are retried with full jitter, 429 for as long as the server asks. Throws E_HUB, E_NETWORK.
+   * 425 and 5xx are retried with full jitter, so many times and never beyond the time to give up; 429 for as long as the
+   * server asks. Throws E_HUB, E_NETWORK.
    */
-  async call(url: URL, ask: Omit<Ask, "signal">): Promise<Reply> {
+  async call(
+    url: URL,
+    ask: Omit<Ask, "signal">,
+    { attempts = METADATA_ATTEMPTS }: { attempts?: number } = {},
+  ): Promise<Reply> {
     const startedAt = performance.now();
     for (let failures = 0; ; ) {
       let problem: string;
@@ -58,7 +63,7 @@ export class Hub {
       }
       failures++;
       this.#reporter.retried(`${url.host}: ${problem}`);
-      if (failures >= METADATA_ATTEMPTS || performance.now() - startedAt > this.#timing.giveUp) {
+      if (failures >= attempts || performance.now() - startedAt > this.#timing.giveUp) {
         throw new StageError("E_NETWORK", `${shownUrl(url)} failed ${failures} times; last: ${problem}`, {
           hint: "check the connection (and HTTPS_PROXY, if there is a proxy) and run the same command again",
         });
