@@ -153,13 +153,16 @@ function requireSameStart(before: Start | undefined, now: Start, path: string): 
   }
 }
 
-/** Differences between two sources; modification times count where no commit says what the files are. */
+/**
+ * Differences between two sources. Modification times count although there is a commit: it says what the files should
+ * be, and a shard that was damaged when its blocks were read and has been repaired since has the same size and header.
+ */
 export function packDifferences(
   before: { source: SourceBinding; mtimesNs: string[] },
   now: { source: SourceBinding; mtimesNs: string[] },
 ): string[] {
   const list = sourceDifferences(before.source, now.source);
-  if (list.length > 0 || now.source.revision !== null) return list;
+  if (list.length > 0) return list;
   return now.source.shards.flatMap(({ file }, s) =>
     before.mtimesNs[s] === now.mtimesNs[s] ? [] : [`${file} was written to`],
   );

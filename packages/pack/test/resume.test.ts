@@ -1,3 +1,4 @@
+import { createHash } from "node:crypto";
 import { existsSync, readFileSync, statSync, utimesSync } from "node:fs";
 import {
   copyFile,
@@ -14,6 +15,7 @@ import {
   writeFile,
 } from "node:fs/promises";
 import { join } from "node:path";
+import { writeSnapshot } from "@k3/stage";
 import { openTrunk } from "@k3/trunk";
 import { describe, expect, it } from "vitest";
 import { pack } from "../src/index.ts";
@@ -97,6 +99,38 @@ describe("an interrupted pack", () => {
     await addToHeader(shard);
     await refused(new RegExp(`model-00002-of-000003.safetensors had ${size} bytes and has ${size + 8}`));
     await rename(`${shard}.kept`, shard);
+  });
+
+  it("is not continued, nor taken for finished, when a shard of a known commit was repaired in between", async () => {
+    const { root, modelDir, trunkDir } = await madeCheckpoint(large);
+    await nameCommit(modelDir);
+    const options = { modelDir, blockBytes: 8192 };
+    await pack({ ...options, trunkDir: join(root, "straight") });
+    const expected = await trunkDigest(join(root, "straight"));
+    const shard = join(modelDir, "model-00001-of-000003.safetensors");
+    const right = await readFile(shard);
+    const firstWeight = 8 + Number(right.readBigUInt64LE(0));
+    const put = async (byte: number) => {
+      const handle = await open(shard, "r+");
+      await handle.write(Uint8Array.of(byte), 0, 1, firstWeight);
+      await handle.close();
+    };
+
+    await put(right[firstWeight]! ^ 1);
+    await interrupted(modelDir, trunkDir);
+    await put(right[firstWeight]!);
+    await expect(pack({ ...options, trunkDir })).rejects.toMatchObject({
+      code: "E_DATA",
+      message: expect.stringMatching(/model-00001-of-000003.safetensors was written to/),
+    });
+
+    await rm(trunkDir, { recursive: true });
+    await put(right[firstWeight]! ^ 1);
+    await pack({ ...options, trunkDir });
+    expect(await trunkDigest(trunkDir)).not.toEqual(expected);
+    await put(right[firstWeight]!);
+    await pack({ ...options, trunkDir, check: true });
+    expect(await trunkDigest(trunkDir)).toEqual(expected);
   });
 
   it("fails when the checkpoint is written to while it is packed", async () => {
@@ -211,6 +245,30 @@ describe("an interrupted pack", () => {
     expect((await readdir(trunkDir)).filter((name) => /part|journal|tmp/.test(name))).toEqual([]);
   });
 });
+
+/** The checkpoint as fetch leaves it: with the manifest of a commit. */
+async function nameCommit(modelDir: string): Promise<void> {
+  const names = (await readdir(modelDir)).sort();
+  const files = await Promise.all(
+    names.map(async (path) => ({
+      path,
+      size: (await stat(join(modelDir, path))).size,
+      sha256: createHash("sha256")
+        .update(await readFile(join(modelDir, path)))
+        .digest("hex"),
+    })),
+  );
+  await mkdir(join(modelDir, ".cache/k3"), { recursive: true });
+  await writeSnapshot(modelDir, {
+    format: "k3-snapshot",
+    version: 1,
+    endpoint: "https://example.org",
+    repo: "ns/model",
+    revision: "0123456789".repeat(4),
+    files,
+    selected: null,
+  });
+}
 
 /** Makes a shard's header eight bytes longer without changing what it says. */
 async function addToHeader(path: string): Promise<void> {
