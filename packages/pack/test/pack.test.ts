@@ -1,4 +1,4 @@
-import { mkdir, open, readdir, readFile, rename, stat, writeFile } from "node:fs/promises";
+import { mkdir, open, readdir, readFile, rename, rm, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { openCheckpoint } from "@k3/checkpoint";
 import { lockFile, type ProgressEvent, type StageEvent } from "@k3/stage";
@@ -127,9 +127,10 @@ describe("pack", () => {
     await expectEqual(modelDir, trunkDir);
   });
 
-  it("notices in a check that the trunk or the checkpoint was damaged", async () => {
+  it("notices in a check that the trunk or the checkpoint was damaged, and says what mends it", async () => {
     const { modelDir, trunkDir } = await madeCheckpoint();
     await pack({ modelDir, trunkDir, ...small });
+    const right = await trunkDigest(trunkDir);
     const { dataPath, table } = await openTrunk(trunkDir);
     const data = await readFile(dataPath);
     data[table.offset[2]! + 70]! ^= 0x10;
@@ -138,7 +139,11 @@ describe("pack", () => {
       code: "E_DATA",
       exit: 3,
       message: expect.stringMatching(/block 2 does not match its checksum/),
+      hint: expect.stringContaining(`remove ${join(trunkDir, "trunk.json")} and pack again`),
     });
+    await rm(join(trunkDir, "trunk.json"));
+    await pack({ modelDir, trunkDir, check: true, ...small });
+    expect(await trunkDigest(trunkDir)).toEqual(right);
   });
 
   it("says in a dry run what it would take, and writes nothing", async () => {
