@@ -141,8 +141,14 @@ bool FileReader::read_once(File& file, uint64_t begin, uint64_t needed_end, uint
 }
 
 bool FileReader::fall_back_to_buffered(File& file) {
-  const int fd = ::open(file.path.c_str(), O_RDONLY | O_CLOEXEC);
+  const int fd = ::open(file.path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return false;
+  struct stat now;
+  // The name may belong to another file by now.
+  if (fstat(fd, &now) != 0 || !same(file, now)) {
+    close(fd);
+    return false;
+  }
   int none = -1;
   if (!file.plain_fd.compare_exchange_strong(none, fd, std::memory_order_acq_rel)) {
     close(fd);  // another thread was first
@@ -150,6 +156,21 @@ bool FileReader::fall_back_to_buffered(File& file) {
     buffered_.fetch_add(1, std::memory_order_relaxed);
   }
   return true;
+}
+
+bool FileReader::same(const File& file, const struct stat& now) {
+  return now.st_ino == file.inode && static_cast<uint64_t>(now.st_size) == file.size &&
+         mtime_ns(now) == file.mtime_ns;
+}
+
+Error FileReader::changed() const {
+  for (const File& file : files_) {
+    struct stat now;
+    if (fstat(file.fd, &now) == 0 && same(file, now)) continue;
+    return {"E_DATA", file.path + ": was written to while the model was open",
+            "wait until nothing writes to the model's files, check them with `k3 verify` and start again"};
+  }
+  return {};
 }
 
 std::string FileReader::what_changed(const File& file) const {

@@ -10,6 +10,8 @@
 #include "memory.h"
 #include "step.h"
 
+struct stat;
+
 namespace k3 {
 
 struct FileSpec {
@@ -41,6 +43,10 @@ class FileReader {
   const uint8_t* read(uint32_t file, uint64_t offset, size_t bytes, uint8_t* buffer, Step& step,
                       Target target = Target::used);
 
+  // E_DATA when a file was written to since it was opened: what was read from it may be of two versions. One
+  // that was replaced by another of its name is still the old one here, and whole.
+  Error changed() const;
+
   // True while reads come at the speed of memory (holes, page cache): then a worker reads best for itself,
   // into a buffer that stays in its cache, and running ahead only drives the data out to memory and back.
   bool fast() const { return fast_.load(std::memory_order_relaxed); }
@@ -68,6 +74,7 @@ class FileReader {
   bool read_once(File& file, uint64_t begin, uint64_t needed_end, uint64_t end, uint8_t* buffer,
                  std::string* why);
   bool fall_back_to_buffered(File& file);
+  static bool same(const File& file, const struct stat& now);
   std::string what_changed(const File& file) const;
   void note_rate(size_t bytes, int64_t ns);
 

@@ -55,6 +55,7 @@ Error Forward::run(std::span<const int32_t> ids, SessionState& state, const Pass
     const Error error = step_.error();
     return error ? error : Error{"E_DEFECT", "the pass stopped without a reason", ""};
   }
+  if (Error changed = files_.changed()) return changed;
   const uint64_t trunk = counters.trunk_bytes + counters.head_bytes - trunk_before;
   const uint64_t experts = counters.expert_bytes - experts_before;
   if (trunk != stream_.owed() || experts != store_.owed()) {

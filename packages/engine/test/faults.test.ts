@@ -1,5 +1,5 @@
 import { execFile, spawn } from "node:child_process";
-import { cp, open, readdir, readFile, truncate, writeFile } from "node:fs/promises";
+import { cp, open, readdir, readFile, rename, stat, truncate, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { promisify } from "node:util";
 import { openCheckpoint } from "@k3/checkpoint";
@@ -141,6 +141,54 @@ describe("files that change", () => {
       // The session is lost, the model is not closed by it.
       await expect(session.prefill(ids)).rejects.toMatchObject({ code: "E_USAGE" });
       await model.close();
+    }));
+
+  test("weights that are written over between two passes: exit 3, no token of a mixture", () =>
+    copyOf(async (dir) => {
+      const { shards } = await openCheckpoint(dir);
+      const { file, size } = shards[3]!;
+      const model = await Model.open({ modelDir: dir, memory: 8e9, contextTokens: 64 });
+      const session = model.session();
+      await session.prefill(ids);
+      const handle = await open(join(dir, file), "r+");
+      await handle.write(Buffer.alloc(1000, 0x31), 0, 1000, size - 1000);
+      await handle.close();
+      await expect(session.generate({ maxTokens: 2 }).next()).resolves.toMatchObject({ done: false });
+      await expect(session.prefill([1])).rejects.toMatchObject({
+        code: "E_DATA",
+        exit: 3,
+        message: expect.stringContaining(`${file}: was written to`),
+      });
+      expect(session.broken).toBe(true);
+      await model.close();
+    }));
+
+  test("a shard that is replaced by another of its name: the opened one is read to the end", () =>
+    copyOf(async (dir) => {
+      const model = await Model.open({ modelDir: dir, memory: 8e9, contextTokens: 64 });
+      for (const file of await readdir(dir)) {
+        if (!file.endsWith(".safetensors")) continue;
+        const { size } = await stat(join(dir, file));
+        await writeFile(join(dir, "new"), Buffer.alloc(size, 0x31));
+        await rename(join(dir, "new"), join(dir, file));
+      }
+      const session = model.session();
+      await session.prefill(ids);
+      const generated: number[] = [];
+      for await (const { id } of session.generate({ maxTokens: 4 })) generated.push(id);
+      expect(generated).toEqual(expected);
+      await model.close();
+    }));
+
+  test("a shard that is replaced, on a filesystem that then refuses O_DIRECT: exit 4, not the other's weights", () =>
+    copyOf(async (dir) => {
+      const replace = (await readdir(dir)).filter((file) => file.endsWith(".safetensors"));
+      const { code, message } = await child(
+        { K3_BAD_DISK_ONCE_OPEN: "no-direct" },
+        { modelDir: dir, replace: replace.map((file) => join(dir, file)) },
+      );
+      expect(code).toBe("E_READ");
+      expect(message).toContain("changed or replaced");
     }));
 
   test("a trunk with a flipped bit: exit 3, the block is named", () =>
