@@ -1,7 +1,14 @@
 import { constants } from "node:fs";
 import { type FileHandle, open, rm } from "node:fs/promises";
 import { join } from "node:path";
-import { availableBytes, Meter, StageError, type StageOptions, throwIfAborted } from "@k3/stage";
+import {
+  alignedBuffers,
+  availableBytes,
+  Meter,
+  StageError,
+  type StageOptions,
+  throwIfAborted,
+} from "@k3/stage";
 import { randomSource } from "./statistics.ts";
 
 /** Bytes of one sequential read: a block of the trunk. */
@@ -154,7 +161,7 @@ async function throughput(
   const started = performance.now();
   await Promise.all(
     work.map(async (lane) => {
-      const buffer = alignedBuffer(lane.bytes);
+      const buffer = alignedBuffers(1, lane.bytes)[0]!;
       while (performance.now() - started < ms) {
         throwIfAborted(signal);
         const { bytesRead } = await handle.read(buffer, 0, lane.bytes, lane.next());
@@ -164,11 +171,4 @@ async function throughput(
     }),
   );
   return total / ((performance.now() - started) / 1000);
-}
-
-declare const WebAssembly: { Memory: new (size: { initial: number }) => { readonly buffer: ArrayBuffer } };
-
-/** O_DIRECT wants page-aligned memory, which JavaScript gives in one place: the memory of WebAssembly. */
-function alignedBuffer(bytes: number): Uint8Array {
-  return new Uint8Array(new WebAssembly.Memory({ initial: Math.ceil(bytes / 65536) }).buffer, 0, bytes);
 }

@@ -1,3 +1,4 @@
+export { alignedBuffers } from "./aligned.ts";
 export { renameDurably, syncDirectory, writeFileAtomically } from "./atomic.ts";
 export {
   type ErrorCode,

@@ -52,6 +52,8 @@ export const hashRecord = z.strictObject({
   hash: z.string(),
   /** "read": hashed from disk; "download": hashed from the bytes handed to the kernel while downloading. */
   how: z.enum(["read", "download"]),
+  /** Every byte was read with O_DIRECT, past the page cache. */
+  direct: z.boolean().optional(),
   /** Milliseconds since the epoch at which hashing started: a file touched later than this is not trusted. */
   startedMs: z.number(),
   /** CRC-32 of each 64 MiB of the file, in order; the last may be shorter. */
@@ -72,6 +74,8 @@ const receiptSchema = z.strictObject({
       algorithm: z.enum(["sha256", "git-sha1"]),
       hash: z.string(),
       how: z.enum(["read", "download", "journal"]),
+      /** The bytes that were hashed, now or when the journal noted it, were all read with O_DIRECT, past the page cache. */
+      direct: z.boolean().optional(),
       crc32: z.array(z.int().nonnegative()),
     }),
   ),
