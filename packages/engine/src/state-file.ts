@@ -1,3 +1,4 @@
+import { constants } from "node:fs";
 import { type FileHandle, open, unlink } from "node:fs/promises";
 import { crc32 } from "node:zlib";
 import { renameDurably, StageError } from "@k3/stage";
@@ -88,7 +89,7 @@ export async function saveState(path: string, owner: StateOwner, content: StateC
 
 /** What a state file says about itself. Throws E_DATA when it is no state file of this version. */
 export async function readStateHeader(path: string): Promise<StateHeader> {
-  const file = await open(path, "r");
+  const file = await openState(path);
   try {
     return await headerOf(new CheckedFile(file), (await file.stat()).size, path);
   } finally {
@@ -109,8 +110,9 @@ export async function loadState(
   owner: StateOwner,
   state: NativeState,
 ): Promise<{ ids: number[]; logits: Float32Array | null }> {
-  const file = await open(path, "r");
+  let file: FileHandle | undefined;
   try {
+    file = await openState(path);
     const { size } = await file.stat();
     const reader = new CheckedFile(file);
     const header = await headerOf(reader, size, path);
@@ -143,8 +145,16 @@ export async function loadState(
     state.setPosition(0);
     throw error;
   } finally {
-    await file.close();
+    await file?.close();
   }
+}
+
+async function openState(path: string): Promise<FileHandle> {
+  // Not waiting: opening a pipe in the place of the file would never end.
+  const file = await open(path, constants.O_RDONLY | constants.O_NONBLOCK);
+  if ((await file.stat()).isFile()) return file;
+  await file.close();
+  throw fault(path, "is not a regular file");
 }
 
 export type StateHeader = z.infer<typeof headerSchema>;

@@ -1,3 +1,4 @@
+import { execFileSync } from "node:child_process";
 import { copyFile, readFile, truncate, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { StageError } from "@k3/stage";
@@ -175,6 +176,35 @@ describe("a session", () => {
         async (model) => expect((await failure(model.session().load(path))).code).toBe("E_USAGE"),
         { contextTokens: 16 },
       );
+    }));
+
+  test("that has run ids is empty too after a load that failed, whatever stood in the way", () =>
+    withTempDir(async (dir) => {
+      const path = join(dir, "state");
+      const pipe = join(dir, "pipe");
+      execFileSync("mkfifo", [pipe]);
+      await withModel(async (model) => {
+        const fresh = model.session();
+        await fresh.prefill(ids);
+        await fresh.save(path);
+        await writeFile(path, flip(await readFile(path), 5000));
+        const expected = bytes(fresh.logits);
+        const cases = [
+          [join(dir, "nothing"), "ENOENT"],
+          [path, "E_DATA"],
+          [pipe, "E_DATA"],
+          [dir, "E_DATA"],
+        ] as const;
+        for (const [file, code] of cases) {
+          const session = model.session();
+          await session.prefill([1, 2, 3]);
+          await expect(session.load(file)).rejects.toMatchObject({ code });
+          expect(session.position).toBe(0);
+          await session.prefill(ids);
+          expect(bytes(session.logits)).toBe(expected);
+          session.close();
+        }
+      });
     }));
 
   test("refuses ids outside the vocabulary, no ids, overlapping calls and a full context", () =>
