@@ -106,7 +106,8 @@ export class Session {
       const pending = [...this.#ids.slice(state.position), ...ids];
       if (pending.length === 0) throw new StageError("E_USAGE", "there are no ids to run");
       this.#requireRoom(state, pending.length);
-      this.#ids.push(...ids);
+      // Not spread: a long prompt has more ids than a call can have arguments.
+      for (const id of ids) this.#ids.push(id);
       return this.#run(state, pending, "prefill", options);
     });
   }

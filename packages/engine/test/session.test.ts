@@ -207,6 +207,18 @@ describe("a session", () => {
       });
     }));
 
+  test("takes more ids than a call can have arguments", () =>
+    withModel(
+      async (model) => {
+        const session = model.session();
+        const many = Array<number>(200_000).fill(3);
+        const stop = AbortSignal.abort();
+        expect((await failure(session.prefill(many, { signal: stop }))).code).toBe("E_INTERRUPTED");
+        expect(session.ids).toHaveLength(200_000);
+      },
+      { contextTokens: 200_000 },
+    ));
+
   test("refuses ids outside the vocabulary, no ids, overlapping calls and a full context", () =>
     withModel(
       async (model) => {
