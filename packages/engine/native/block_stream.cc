@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "codec.h"
+#include "thread_pool.h"
 
 namespace k3 {
 
@@ -41,7 +42,9 @@ Error BlockStream::open(const Options& options) {
     return {"E_MEMORY", "the system refused memory for the trunk", "give a smaller memory budget"};
   }
   for (uint32_t slot = options.slots; slot-- > 0;) free_slots_.push_back(slot);
-  for (uint32_t r = 0; r < options.readers; ++r) readers_.emplace_back([this] { read_ahead(); });
+  for (uint32_t r = 0; r < options.readers; ++r) {
+    if (!add_thread(&readers_, [this] { read_ahead(); })) return no_threads("read the trunk ahead");
+  }
   return {};
 }
 

@@ -36,6 +36,7 @@ Error Engine::open() {
   files_ = std::make_unique<FileReader>();
   if (Error error = files_->open(model_.files, options_.direct, options_.pace)) return error;
   pool_ = std::make_unique<ThreadPool>(options_.threads);
+  if (pool_->threads() < options_.threads) return no_threads("compute");
   stream_ = std::make_unique<BlockStream>(model_.weights, *files_, step);
   if (Error error = stream_->open(options_.stream)) return error;
   store_ = std::make_unique<ExpertStore>(model_.experts, *files_, step);
@@ -43,8 +44,7 @@ Error Engine::open() {
   forward_ = std::make_unique<Forward>(model_.weights, model_.experts, model_.embedding, *files_, *stream_,
                                        *store_, *pool_, step, *options_.kernels);
   if (Error error = forward_->allocate(options_.chunk)) return error;
-  thread_ = std::thread([this] { work(); });
-  return {};
+  return add_thread(&threads_, [this] { work(); }) ? Error{} : no_threads("run passes");
 }
 
 void Engine::close() {
@@ -56,7 +56,7 @@ void Engine::close() {
   }
   step.interrupt();
   wake_.notify_all();
-  if (thread_.joinable()) thread_.join();
+  for (std::thread& thread : threads_) thread.join();
   free_memory();
 }
 

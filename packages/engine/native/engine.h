@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <vector>
 
 #include "forward.h"
 
@@ -82,7 +83,7 @@ class Engine {
   std::unique_ptr<ExpertStore> store_;
   std::unique_ptr<ThreadPool> pool_;
   std::unique_ptr<Forward> forward_;
-  std::thread thread_;
+  std::vector<std::thread> threads_;  // one, once it is open
   std::mutex mutex_;
   std::condition_variable wake_;
   std::deque<std::function<void()>> jobs_;

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <limits>
 
+#include "thread_pool.h"
+
 namespace k3 {
 
 namespace {
@@ -67,7 +69,9 @@ Error ExpertStore::open(const Options& options) {
   seen_.assign(experts, {});
   counted_.uses.assign(experts, 0);
   passing_.uses.assign(experts, 0);
-  for (uint32_t r = 0; r < options.readers; ++r) readers_.emplace_back([this] { read_loop(); });
+  for (uint32_t r = 0; r < options.readers; ++r) {
+    if (!add_thread(&readers_, [this] { read_loop(); })) return no_threads("read experts");
+  }
   return {};
 }
 

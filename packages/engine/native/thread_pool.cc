@@ -19,8 +19,9 @@ inline void pause() {
 }  // namespace
 
 ThreadPool::ThreadPool(uint32_t threads) {
-  for (uint32_t worker = 1; worker < threads; ++worker)
-    threads_.emplace_back([this, worker] { work(worker); });
+  for (uint32_t worker = 1; worker < threads; ++worker) {
+    if (!add_thread(&threads_, [this, worker] { work(worker); })) return;
+  }
 }
 
 ThreadPool::~ThreadPool() {

@@ -5,13 +5,35 @@
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
+#include <string>
+#include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
+
+#include "step.h"
 
 namespace k3 {
 
+// Adds a thread that runs f. False when the system has none to give: a limit of processes, often that of a
+// container, counts threads.
+template <typename F>
+bool add_thread(std::vector<std::thread>* threads, F&& f) {
+  try {
+    threads->emplace_back(std::forward<F>(f));
+  } catch (const std::system_error&) {
+    return false;
+  }
+  return true;
+}
+inline Error no_threads(const std::string& what) {
+  return {"E_MEMORY", "the system gives no thread to " + what,
+          "give fewer --threads, or raise the limit of processes (ulimit -u, pids.max)"};
+}
+
 class ThreadPool {
  public:
+  // When the system gives fewer threads than asked for, threads() says so.
   explicit ThreadPool(uint32_t threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;

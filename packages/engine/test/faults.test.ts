@@ -119,6 +119,22 @@ describe("a bad disk", () => {
   });
 });
 
+describe("a system that gives few threads", () => {
+  // The workers but the first, the readers of the trunk, those of experts, and the one that runs passes.
+  const wanted = 3 + 8 + 8 + 1;
+
+  test.each([0, 1, 5, 13, wanted - 1])("(%i): exit 5 and what they were for", async (fewThreads) => {
+    const { code, exit, message } = await child({}, { threads: 4, fewThreads });
+    expect(message).toContain("gives no thread to");
+    expect(code).toBe("E_MEMORY");
+    expect(exit).toBe(5);
+  });
+
+  test("as many as are needed: the same tokens", async () => {
+    expect((await child({}, { threads: 4, fewThreads: wanted })).generated).toEqual(expected);
+  });
+});
+
 describe("files that change", () => {
   const copyOf = (use: (dir: string) => Promise<void>) =>
     withTempDir(async (root) => {

@@ -1,9 +1,22 @@
 // One run in a process of its own: node child.mjs '{...options of Model.open, ids, generate}'. Prints one line of JSON.
 import { copyFileSync, renameSync } from "node:fs";
+import { stat } from "node:fs/promises";
 import { Model } from "../../dist/index.js";
 
-const { ids, generate, exitAfterMs, peak, replace = [], ...options } = JSON.parse(process.argv[2]);
+const {
+  ids,
+  generate,
+  exitAfterMs,
+  peak,
+  replace = [],
+  fewThreads,
+  ...options
+} = JSON.parse(process.argv[2]);
 if (exitAfterMs !== undefined) setTimeout(() => process.exit(42), exitAfterMs);
+if (fewThreads !== undefined) {
+  await stat("."); // Node starts threads of its own with the first call
+  process.env.K3_FEW_THREADS = String(fewThreads);
+}
 try {
   const model = await Model.open({ memory: 8e9, threads: 2, contextTokens: 256, ...options });
   // From now on only: Node reads the headers, and what it reads must be whole.
