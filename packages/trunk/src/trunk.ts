@@ -1,3 +1,4 @@
+import { constants } from "node:fs";
 import { type FileHandle, open } from "node:fs/promises";
 import { join } from "node:path";
 import { crc32 } from "node:zlib";
@@ -75,8 +76,10 @@ async function readManifestText(path: string): Promise<string> {
 }
 
 async function openForReading(path: string, consequence: string): Promise<FileHandle> {
+  let handle: FileHandle;
   try {
-    return await open(path, "r");
+    // Not waiting: opening a pipe in the place of the file would never end.
+    handle = await open(path, constants.O_RDONLY | constants.O_NONBLOCK);
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code !== "ENOENT") throw error;
     throw new StageError("E_DATA", `${path} does not exist, ${consequence}`, {
@@ -84,6 +87,9 @@ async function openForReading(path: string, consequence: string): Promise<FileHa
       cause: error,
     });
   }
+  if ((await handle.stat()).isFile()) return handle;
+  await handle.close();
+  throw new StageError("E_DATA", `${path}: not a regular file`);
 }
 
 async function readFully(

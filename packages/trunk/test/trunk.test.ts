@@ -1,4 +1,5 @@
-import { readFile, truncate, writeFile } from "node:fs/promises";
+import { execFileSync } from "node:child_process";
+import { readFile, rm, truncate, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { crc32 } from "node:zlib";
 import { StageError } from "@k3/stage";
@@ -119,6 +120,19 @@ describe("opening", () => {
     const error = await refusal(await temporaryDirectory());
     expect(error).toMatchObject({ code: "E_DATA", exit: 3 });
     expect(error.hint).toMatch(/k3 pack/);
+  });
+
+  it("refuses what is no regular file, and does not wait for a writer of a pipe", async () => {
+    const { dir, manifest } = await writeSmallTrunk();
+    for (const name of [manifest.data.file, "trunk.json"]) {
+      for (const make of ["mkdir", "mkfifo"]) {
+        await rm(join(dir, name), { recursive: true });
+        execFileSync(make, [join(dir, name)]);
+        const error = await refusal(dir);
+        expect(error.code).toBe("E_DATA");
+        expect(error.message).toBe(`${join(dir, name)}: not a regular file`);
+      }
+    }
   });
 
   it("refuses a data file that is shorter, longer, missing, or has another table", async () => {
