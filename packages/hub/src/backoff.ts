@@ -37,7 +37,8 @@ export function hopelessNetworkError(error: unknown, host: string): StageError |
         cause: error,
       });
     }
-    if (/\b407\b/.test((cause as Error).message ?? "")) {
+    // As undici words it. Any other text may have this number by chance: "stalled: 407 bytes in 30 s".
+    if (/^Proxy response \(407\)/.test((cause as Error).message ?? "")) {
       return new StageError("E_NETWORK", `the proxy on the way to ${host} asks for authentication (407)`, {
         hint: "put user and password into HTTPS_PROXY (http://user:password@host:port)",
         cause: error,

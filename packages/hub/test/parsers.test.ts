@@ -3,7 +3,7 @@ import { tmpdir } from "node:os";
 import { join, resolve, sep } from "node:path";
 import fc from "fast-check";
 import { describe, expect, it, onTestFinished } from "vitest";
-import { backoffMs } from "../src/backoff.ts";
+import { backoffMs, hopelessNetworkError } from "../src/backoff.ts";
 import { chooseEndpoint, normaliseEndpoint, requireRepoName } from "../src/endpoint.ts";
 import {
   parseContentRange,
@@ -252,6 +252,15 @@ describe("tokens and what is said", () => {
           secret,
         );
       }),
+    );
+  });
+
+  it("a number in a text does not make a failure hopeless", () => {
+    for (const text of ["stalled: 407 bytes in 30 s", "the body ended 407 bytes early"])
+      expect(hopelessNetworkError(new Error(text), "host")).toBeUndefined();
+    const proxy = new Error("Proxy response (407) !== 200 when HTTP Tunneling");
+    expect(hopelessNetworkError(new Error("fetch failed", { cause: proxy }), "host")?.message).toMatch(
+      /asks for authentication/,
     );
   });
 
