@@ -15,6 +15,8 @@ interface Quota {
   /** When the next request may start while requests are spread over what is left of the window. */
   nextAt: number;
   spacing: number;
+  /** When the window ends, and with it the need to spread: nobody waits longer for his turn. */
+  fullAt: number;
 }
 
 /**
@@ -51,8 +53,8 @@ export class RateGate {
           await pause(quota.closedUntil - now, signal);
           continue;
         }
-        if (quota.spacing === 0) return;
-        const mine = Math.max(now, quota.nextAt);
+        if (quota.spacing === 0 || now >= quota.fullAt) return;
+        const mine = Math.min(Math.max(now, quota.nextAt), quota.fullAt);
         quota.nextAt = mine + quota.spacing;
         await pause(mine - now, signal);
         if (performance.now() >= quota.closedUntil) return;
@@ -73,6 +75,7 @@ export class RateGate {
         closed = true;
       } else if (limit.quota !== undefined && limit.remaining < limit.quota / 10) {
         quota.spacing = (limit.resetSeconds * 1000) / limit.remaining;
+        quota.fullAt = performance.now() + limit.resetSeconds * 1000 + this.#timing.ratePad;
       } else {
         quota.spacing = 0;
       }
@@ -103,7 +106,7 @@ export class RateGate {
   #quota(bucket: string): Quota {
     let quota = this.#quotas.get(bucket);
     if (!quota) {
-      quota = { closedUntil: 0, nextAt: 0, spacing: 0 };
+      quota = { closedUntil: 0, nextAt: 0, spacing: 0, fullAt: 0 };
       this.#quotas.set(bucket, quota);
     }
     return quota;

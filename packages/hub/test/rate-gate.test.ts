@@ -22,6 +22,13 @@ test("when less than a tenth of a quota is left, requests are spread over the re
   expect(await spread(gate, 1000)).toBeLessThan(100_000);
 });
 
+test("nobody waits beyond the window, however many wait for the last of a quota", async () => {
+  const gate = new RateGate({ ...HUB_TIMING, ratePad: 1 }, () => undefined);
+  gate.observe("api", 200, { ratelimit: '"api";r=1;t=1', "ratelimit-policy": policy });
+  // One at once, all others when the quota is full again: not a second apart, which would take a minute.
+  expect(await spread(gate, 60)).toBeLessThan(30_000);
+});
+
 test("an empty quota closes its bucket alone, until its window ends", async () => {
   const closed: string[] = [];
   const gate = new RateGate({ ...HUB_TIMING, ratePad: 1 }, (bucket) => closed.push(bucket));
