@@ -40,7 +40,10 @@ export interface Ask {
   method: "GET" | "HEAD";
   headers?: Record<string, string>;
   signal: AbortSignal;
-  /** What to do with a redirect that leaves the endpoint's origin: metadata refuses, `locate` stops, bodies go on. */
+  /**
+   * What to do with a redirect that leaves the endpoint's origin: metadata refuses, `locate` stops, bodies go on, which
+   * have connections of their own.
+   */
   foreign: "refuse" | "stop" | "follow";
 }
 
@@ -84,7 +87,9 @@ export class HttpClient {
       const own = this.isEndpoint(url);
       const bucket = own ? hubBucket(url) : url.host;
       await this.#gate.pass(bucket, ask.signal);
-      const answer = (own ? this.#hub : this.#bodies).request({
+      // Bodies that the endpoint serves itself must not keep its metadata waiting.
+      const connections = own && ask.foreign !== "follow" ? this.#hub : this.#bodies;
+      const answer = connections.request({
         origin: url.origin,
         path: `${url.pathname}${url.search}`,
         method: ask.method,

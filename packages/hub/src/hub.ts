@@ -88,10 +88,12 @@ export class Hub {
       const reply = await this.#bodyOf(url);
       const headers = new Headers({ "content-type": "application/json" });
       if (/\/tree\//.test(url.pathname)) {
-        listing ??= url.pathname;
+        // Where it was answered from: a repository that was renamed lists itself under its new name.
+        listing ??= reply.url.pathname;
         pages.add(url.href);
         const next = parseLink(headerText(reply.headers, "link")).find((link) => link.rel.includes("next"));
-        if (next) headers.set("link", `<${this.#nextPage(url, next.target, listing, pages)}>; rel="next"`);
+        if (next)
+          headers.set("link", `<${this.#nextPage(reply.url, next.target, listing, pages)}>; rel="next"`);
       }
       return new Response(reply.text, { status: 200, headers });
     };
@@ -117,13 +119,13 @@ export class Hub {
   }
 
   /** The body as text that is JSON; a body that breaks off is asked for again. */
-  async #bodyOf(url: URL): Promise<{ text: string; headers: HeaderMap }> {
+  async #bodyOf(url: URL): Promise<{ url: URL; text: string; headers: HeaderMap }> {
     for (let failures = 1; ; failures++) {
       const headers = { accept: "application/json" };
       const reply = await this.call(url, { method: "GET", foreign: "refuse", headers });
       try {
-        const text = await readText(reply, url);
-        return { text, headers: reply.headers };
+        const text = await readText(reply, url, this.#timing.giveUp);
+        return { url: reply.url, text, headers: reply.headers };
       } catch (error) {
         throwIfAborted(this.#signal);
         if (error instanceof StageError || failures >= METADATA_ATTEMPTS) throw error;
@@ -144,7 +146,8 @@ export class Hub {
   }
 }
 
-async function readText(reply: Reply, url: URL): Promise<string> {
+async function readText(reply: Reply, url: URL, giveUpMs: number): Promise<string> {
+  const startedAt = performance.now();
   const chunks: Buffer[] = [];
   let bytes = 0;
   for await (const chunk of reply.body as AsyncIterable<Buffer>) {
@@ -152,6 +155,13 @@ async function readText(reply: Reply, url: URL): Promise<string> {
     if (bytes > MAX_METADATA_BYTES) {
       discard(reply);
       throw new StageError("E_HUB", `${shownUrl(url)} answered with more than ${MAX_METADATA_BYTES} bytes`);
+    }
+    if (performance.now() - startedAt > giveUpMs) {
+      discard(reply);
+      const seconds = Math.round(giveUpMs / 1000);
+      throw new StageError("E_NETWORK", `the answer of ${shownUrl(url)} has not ended after ${seconds} s`, {
+        hint: "check the connection, or try another --endpoint",
+      });
     }
     chunks.push(chunk);
   }

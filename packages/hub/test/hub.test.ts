@@ -1,5 +1,5 @@
 // Requests of the Hub against a loopback Hub that fails in the ways it is told to.
-import { createServer } from "node:http";
+import { createServer, type RequestListener, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 import { bytesFile, type HubOptions, type Hub as LoopbackHub, startBlackHole, startHub } from "@k3/testkit";
 import { describe, expect, onTestFinished, test } from "vitest";
@@ -7,7 +7,7 @@ import { HttpClient } from "../src/http-client.ts";
 import { Hub } from "../src/hub.ts";
 import { listSnapshot, resolveRevision } from "../src/listing.ts";
 import { RateGate } from "../src/rate-gate.ts";
-import { HUB_TIMING } from "../src/settings.ts";
+import { HUB_TIMING, type HubTiming } from "../src/settings.ts";
 
 const TIMING = { ...HUB_TIMING, backoffBase: 1, backoffCap: 20, ratePad: 1 };
 const REPO = "ns/model";
@@ -20,19 +20,39 @@ async function served(options: Partial<HubOptions> = {}): Promise<LoopbackHub> {
   return hub;
 }
 
-function connect(endpoint: string, { token, signal }: { token?: string; signal?: AbortSignal } = {}) {
+async function answering(answer: RequestListener): Promise<string> {
+  const server = createServer(answer);
+  onTestFinished(() => {
+    server.closeAllConnections();
+    return new Promise<void>((done) => server.close(() => done()));
+  });
+  await new Promise<void>((ready) => server.listen(0, "127.0.0.1", ready));
+  return `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+}
+
+function connect(
+  endpoint: string,
+  { token, signal, timing = TIMING }: { token?: string; signal?: AbortSignal; timing?: HubTiming } = {},
+) {
   const said: string[] = [];
-  const gate = new RateGate(TIMING, (bucket) => said.push(`closed: ${bucket}`));
-  const client = new HttpClient({ client: "k3-hub-test/1", endpoint, timing: TIMING }, token, gate);
+  const gate = new RateGate(timing, (bucket) => said.push(`closed: ${bucket}`));
+  const client = new HttpClient({ client: "k3-hub-test/1", endpoint, timing }, token, gate);
   onTestFinished(() => client.close());
   const reporter = {
     retried: (problem: string) => void said.push(problem),
     log: (_: string, text: string) => void said.push(text),
   };
-  return { hub: new Hub(client, TIMING, reporter, signal ?? new AbortController().signal), said };
+  return { hub: new Hub(client, timing, reporter, signal ?? new AbortController().signal), said };
 }
 
 describe("a listing", () => {
+  test("of a repository that was renamed is complete over all its pages", async () => {
+    const loopback = await served({ pageSize: 2, renamed: { "old/name": REPO } });
+    const { hub } = connect(loopback.endpoint);
+    const { files } = await listSnapshot(hub, "old/name", await resolveRevision(hub, "old/name", "main"));
+    expect(files.map(({ path }) => path)).toEqual(NAMES);
+  });
+
   test("is complete over all its pages, sorted, with the hash of every file", async () => {
     const loopback = await served({ pageSize: 2 });
     const { hub } = connect(loopback.endpoint);
@@ -92,6 +112,41 @@ describe("the next page of a listing", () => {
 });
 
 describe("guarded requests", () => {
+  test("of bodies that the endpoint serves itself have all connections, and none waits for them", async () => {
+    const waiting: ServerResponse[] = [];
+    const endpoint = await answering((request, response) => {
+      if (request.method === "HEAD") return response.end();
+      waiting.push(response);
+      if (waiting.length === 8) for (const each of waiting) each.end("x");
+    });
+    const signal = AbortSignal.timeout(20_000);
+    const gate = new RateGate(TIMING, () => undefined);
+    const client = new HttpClient(
+      { client: "t/1", endpoint, timing: TIMING, connections: 8 },
+      undefined,
+      gate,
+    );
+    onTestFinished(() => client.close());
+    const body = () => client.send(new URL(`${endpoint}/file`), { method: "GET", foreign: "follow", signal });
+    const seven = Array.from({ length: 7 }, body);
+    const head = await client.send(new URL(`${endpoint}/file`), { method: "HEAD", foreign: "stop", signal });
+    expect(head.status).toBe(200);
+    for (const { body: bytes } of await Promise.all([...seven, body()])) expect(await bytes.text()).toBe("x");
+  });
+
+  test("end when an answer never comes to its end, byte by byte", async () => {
+    const endpoint = await answering((_, response) => {
+      response.write("[");
+      const drip = setInterval(() => response.write(" "), 20);
+      response.once("close", () => clearInterval(drip));
+    });
+    const { hub } = connect(endpoint, { timing: { ...TIMING, giveUp: 300 } });
+    await expect(hub.fetcher()(`${endpoint}/api/x`)).rejects.toMatchObject({
+      code: "E_NETWORK",
+      message: expect.stringContaining("has not ended"),
+    });
+  });
+
   test("give up on an endpoint that is not there, with exit 6", async () => {
     const loopback = await served();
     await loopback.close();
