@@ -1,30 +1,15 @@
-import { readFile, stat } from "node:fs/promises";
+import { stat } from "node:fs/promises";
 import { cpus, totalmem } from "node:os";
-import { dirname, join, resolve } from "node:path";
-import { byteArithmetic, RELEASE } from "@k3/checkpoint";
+import { join } from "node:path";
+import { RELEASE } from "@k3/checkpoint";
 import { availableMemory, instructionSets } from "@k3/engine";
-import {
-  availableBytes,
-  EXIT,
-  type ExitCode,
-  formatBytes,
-  readReceipt,
-  readSnapshot,
-  type StageOptions,
-  selectedFiles,
-} from "@k3/stage";
-import { CODEC_RATIO } from "./figures.ts";
-import { type FilesystemFeatures, filesystemFeatures, LARGE_FILE } from "./filesystem.ts";
-import { mountOf } from "./machine.ts";
-import { type PlanSource, planSourceOfDirectory, RELEASED_PLAN_SOURCE } from "./plan.ts";
-import { leastMemoryBytes } from "./predict.ts";
-import { type DiskProbe, probeDisk } from "./probe.ts";
-
-export interface Finding {
-  level: "ok" | "warn" | "error";
-  message: string;
-  hint?: string;
-}
+import { EXIT, type ExitCode, formatBytes, type StageOptions, shellWord } from "@k3/stage";
+import { disksOf, examineDisk, type MeasuredDisk } from "./disks.ts";
+import type { Finding } from "./findings.ts";
+import { nextCommand } from "./next-command.ts";
+import { checkpointPlace, trunkCodec, trunkPlace, usualTrunkDirectory } from "./places.ts";
+import { type PlanSource, planSourceOfDirectory, RELEASED_PLAN_SOURCE, scratchBytesFor } from "./plan.ts";
+import { leastMemoryBytes, type Prediction, predict } from "./predict.ts";
 
 export interface DoctorResult {
   /** Whether the pipeline could run here. */
@@ -37,40 +22,44 @@ export interface DoctorResult {
     limited_by: "system" | "cgroup-v1" | "cgroup-v2";
     least_bytes: number;
   };
-  /** Empty where nothing can be measured: nothing to read, and nothing can be written. */
-  disks: (DiskProbe & {
-    path: string;
-    filesystem: string | null;
-    /** Null where nothing can be written. */
-    features: FilesystemFeatures | null;
-    free_bytes: number;
-    summary: string;
-  })[];
+  /** Each disk that checkpoint and trunk lie on or will; without those where nothing can be measured. */
+  disks: MeasuredDisk[];
+  /** What `--memory auto` would take and what it brings here; null where the model cannot run or a disk has no rates. */
+  budget:
+    | ({ bytes: number } & Pick<
+        Prediction,
+        | "pinned_trunk_bytes"
+        | "expert_cache_bytes"
+        | "read_bytes_per_token"
+        | "first_token_seconds"
+        | "token_seconds"
+        | "bound"
+      >)
+    | null;
   findings: Finding[];
   next_command: string;
 }
 
 export interface DoctorOptions extends StageOptions {
+  /** Where the checkpoint is or will be. */
   dir: string;
+  /** Where the packed trunk is or will be. Default: beside `dir`; `dir`/trunk where `dir` is the root of a disk. */
+  trunkDir?: string | undefined;
+  /** How long to measure each disk. Default 5. */
   probeSeconds?: number | undefined;
   endpoint?: string | undefined;
 }
 
 /**
  * What this machine can do for the model that `dir` holds (the released one if it holds none): processor, memory and
- * cgroup limits, the real rates of the disk (never a cached figure), space against need, whether the Hub answers, the
+ * cgroup limits, the real rates of each disk (never a cached figure), space against need, whether the Hub answers, the
  * budget that fits, and the exact next command.
  */
-export async function doctor({
-  dir,
-  probeSeconds = 5,
-  endpoint,
-  signal,
-  onEvent,
-}: DoctorOptions): Promise<DoctorResult> {
+export async function doctor(options: DoctorOptions): Promise<DoctorResult> {
+  const { dir, probeSeconds = 5, endpoint, signal, onEvent } = options;
+  const trunkDir = options.trunkDir ?? (await usualTrunkDirectory(dir));
   const holds = (await stat(join(dir, "config.json")).catch(() => undefined)) !== undefined;
   const source = holds ? await planSourceOfDirectory(dir) : RELEASED_PLAN_SOURCE;
-  const existing = await nearestExisting(dir);
   const findings: Finding[] = [];
 
   const isa = instructionSets();
@@ -84,148 +73,77 @@ export async function doctor({
   }
 
   const usable = availableMemory();
-  const least = leastMemoryBytes(source.config);
   const memory = {
     total_bytes: totalmem(),
     available_bytes: usable.bytes,
     limited_by: usable.limit,
-    least_bytes: least,
+    least_bytes: leastMemoryBytes(source.config),
   };
-  findings.push(
-    usable.bytes >= least
-      ? {
-          level: "ok",
-          message: `${formatBytes(usable.bytes)} of memory can be used; the model runs from ${formatBytes(least)}`,
-        }
-      : {
-          level: "error",
-          message: `the model needs ${formatBytes(least)} (${least} bytes) of memory; ${formatBytes(usable.bytes)} (${usable.bytes} bytes) can be used`,
-          hint:
-            usable.limit !== "system"
-              ? "raise the memory limit of this container"
-              : "stop other programs, or take a larger machine",
-        },
-  );
+  findings.push(memoryFinding(memory));
 
-  const free = await availableBytes(existing);
-  findings.push(await spaceFinding(dir, source, free));
-  const mount = await mountOf(existing);
-  if (mount && /^(nfs|cifs|smb|fuse|9p|lustre)/.test(mount.type)) {
-    findings.push({
-      level: "warn",
-      message: `${existing} is on ${mount.type}: locks and O_DIRECT may not work there`,
-      hint: "use a local disk",
-    });
-  }
-  const features = await filesystemFeatures(existing, { signal, onEvent });
-  findings.push(...featureFindings(existing, mount?.type ?? "the filesystem", features, holds));
-  const measurable = features !== null || source.file !== null;
-  const probe = measurable
-    ? await probeDisk(existing, { file: source.file ?? undefined, seconds: probeSeconds, signal, onEvent })
-    : null;
-  if (probe && !probe.direct) {
-    findings.push({
-      level: "warn",
-      message: `${mount?.type ?? "this filesystem"} refuses O_DIRECT: rates are upper bounds, and reads are buffered`,
-    });
+  const places = [await checkpointPlace(dir, source), await trunkPlace(trunkDir, source)];
+  const disks: MeasuredDisk[] = [];
+  let unmeasured = 0;
+  for (const disk of await disksOf(places)) {
+    const scratchBytes = scratchBytesFor(source);
+    const examined = await examineDisk(disk, { seconds: probeSeconds, scratchBytes, signal, onEvent });
+    findings.push(...examined.findings);
+    if (examined.measured) disks.push(examined.measured);
+    else unmeasured++;
   }
   findings.push(await hubFinding(endpoint, signal));
 
-  const errors = findings.filter(({ level }) => level === "error");
+  const ok = findings.every(({ level }) => level !== "error");
   return {
-    ok: errors.length === 0,
-    exit: errors.length === 0 ? EXIT.ok : EXIT.resources,
+    ok,
+    exit: ok ? EXIT.ok : EXIT.resources,
     cpu,
     memory,
-    disks: probe
-      ? [
-          {
-            ...probe,
-            path: existing,
-            filesystem: mount?.type ?? null,
-            features,
-            free_bytes: free,
-            summary: `${existing} (${mount?.type ?? "unknown filesystem"}): ${ratesOf(probe)}, ${formatBytes(free)} free`,
-          },
-        ]
-      : [],
+    disks,
+    budget: unmeasured > 0 ? null : budgetOf(source, memory, disks, (await trunkCodec(trunkDir)) ?? "bf16"),
     findings,
-    next_command: await nextCommand(dir, holds, errors.length === 0),
+    next_command: ok ? await nextCommand(dir, trunkDir, holds) : sameAgain(options),
   };
 }
 
-const ratesOf = (probe: DiskProbe) =>
-  (["sequential", "scattered", "mixed"] as const)
-    .map((kind) => `${kind} ${formatBytes(probe[kind])}/s`)
-    .join(", ");
-
-async function nearestExisting(dir: string): Promise<string> {
-  let path = resolve(dir);
-  while (!(await stat(path).catch(() => undefined))?.isDirectory() && path !== dirname(path))
-    path = dirname(path);
-  return path;
-}
-
-async function spaceFinding(dir: string, source: PlanSource, free: number): Promise<Finding> {
-  const sizes = byteArithmetic(source.config);
-  const trunk = Math.round((sizes.trunkBytes + sizes.lmHeadBytes) * CODEC_RATIO.bf16);
-  const snapshot = await readSnapshot(dir).catch(() => undefined);
-  let present = 0;
-  for (const file of snapshot ? selectedFiles(snapshot) : []) {
-    present += (await stat(join(dir, file.path)).catch(() => undefined))?.size ?? 0;
-  }
-  const complete = snapshot === undefined && source !== RELEASED_PLAN_SOURCE;
-  const needed = trunk + (complete ? 0 : Math.max(0, source.downloadBytes - present));
-  if (free >= needed)
-    return {
-      level: "ok",
-      message: `${formatBytes(free)} of disk free, ${formatBytes(needed)} needed for what is yet to come`,
-    };
+function memoryFinding({ available_bytes, least_bytes, limited_by }: DoctorResult["memory"]): Finding {
+  const [usable, least] = [formatBytes(available_bytes), formatBytes(least_bytes)];
+  if (available_bytes >= least_bytes)
+    return { level: "ok", message: `${usable} of memory can be used; the model runs from ${least}` };
   return {
     level: "error",
-    message: `${formatBytes(needed)} (${needed} bytes) of disk needed, ${formatBytes(free)} (${free} bytes) free`,
-    hint: `take a disk with ${formatBytes(needed - free)} more, or another directory`,
+    message: `the model needs ${least} (${least_bytes} bytes) of memory; ${usable} (${available_bytes} bytes) can be used`,
+    hint:
+      limited_by === "system"
+        ? "stop other programs, or take a larger machine"
+        : "raise the memory limit of this container",
   };
 }
 
-/** A checkpoint that is there already may have no file that a small limit would refuse. */
-function featureFindings(
-  dir: string,
-  type: string,
-  features: FilesystemFeatures | null,
-  holds: boolean,
-): Finding[] {
-  if (features === null) {
-    const hint = "a trunk has to go elsewhere: k3 pack MODEL_DIR TRUNK_DIR";
-    return holds
-      ? [{ level: "warn", message: `${dir} cannot be written`, hint }]
-      : [{ level: "error", message: `${dir} cannot be written`, hint: "give a directory of yours" }];
-  }
-  const { large_files, holes, replaces } = features;
-  const size = formatBytes(LARGE_FILE);
-  const hint = "use ext4, XFS or another filesystem of Linux";
-  const faults: Finding[] = [];
-  if (large_files === null)
-    faults.push({
-      level: "warn",
-      message: `whether ${type} takes files of ${size} could not be tried in ${dir}`,
-      hint: "look for a full disk, a quota or errors of the disk, and ask again",
-    });
-  else if (!large_files)
-    faults.push({ level: holds ? "warn" : "error", message: `${type} takes no files of ${size}`, hint });
-  else if (!holes)
-    faults.push({
-      level: "warn",
-      message: `${type} fills the holes of files: a download takes all its space at once`,
-    });
-  if (!replaces)
-    faults.push({
-      level: "error",
-      message: `${type} does not replace a file in one step and sync its directory`,
-      hint,
-    });
-  const fine = `${type} takes files of ${size}, leaves their holes empty and replaces files in one step`;
-  return faults.length > 0 ? faults : [{ level: "ok", message: fine }];
+/** Of several disks that hold the same part the slowest counts. */
+function budgetOf(
+  source: PlanSource,
+  { available_bytes: bytes, least_bytes }: DoctorResult["memory"],
+  disks: readonly MeasuredDisk[],
+  codec: "bf16" | "none",
+): DoctorResult["budget"] {
+  if (bytes < least_bytes) return null;
+  const rateOf = (part: MeasuredDisk["holds"][number], alone: "sequential" | "scattered") =>
+    Math.min(
+      ...disks
+        .filter(({ holds }) => holds.includes(part))
+        .map((disk) => (disk.holds.length > 1 ? disk.mixed : disk[alone])),
+    );
+  const { owed_bytes_per_token, ...prediction } = predict({
+    config: source.config,
+    codec,
+    weightBytes: bytes - least_bytes,
+    diskBytesPerSecond: rateOf("trunk", "sequential"),
+    expertDiskBytesPerSecond: rateOf("checkpoint", "scattered"),
+    threads: cpus().length,
+    promptTokens: 5,
+  });
+  return { bytes, ...prediction };
 }
 
 async function hubFinding(endpoint: string | undefined, signal: AbortSignal | undefined): Promise<Finding> {
@@ -248,29 +166,6 @@ async function hubFinding(endpoint: string | undefined, signal: AbortSignal | un
   }
 }
 
-/** The step that comes next for this directory, as a command that can be pasted. */
-async function nextCommand(dir: string, holds: boolean, ok: boolean): Promise<string> {
-  const quoted = /^[\w./-]+$/.test(dir) ? dir : `'${dir.replaceAll("'", "'\\''")}'`;
-  if (!ok) return `k3 doctor ${quoted}`;
-  if (!holds) return `k3 fetch ${RELEASE.repo} --revision ${RELEASE.revision} --dir ${quoted}`;
-  const snapshot = await readSnapshot(dir).catch(() => undefined);
-  const missing = snapshot
-    ? (
-        await Promise.all(
-          selectedFiles(snapshot).map((file) => stat(join(dir, file.path)).catch(() => undefined)),
-        )
-      ).some((found) => !found)
-    : false;
-  if (snapshot && missing) return `k3 fetch ${snapshot.repo} --revision ${snapshot.revision} --dir ${quoted}`;
-  const receipt = await readReceipt(dir).catch(() => undefined);
-  if (snapshot && receipt && receipt.damaged.length > 0) {
-    return `k3 fetch ${snapshot.repo} --revision ${snapshot.revision} --dir ${quoted} --repair`;
-  }
-  if (snapshot && !receipt) return `k3 verify ${quoted}`;
-  const trunk = `${quoted.replace(/\/$/, "")}-trunk`;
-  const packed = await readFile(join(`${dir.replace(/\/$/, "")}-trunk`, "trunk.json"), "utf8").catch(
-    () => undefined,
-  );
-  if (packed === undefined) return `k3 pack ${quoted} ${trunk}`;
-  return `k3 run ${quoted} --trunk ${trunk} --prompt 'The capital of France is' --generate 8`;
-}
+/** For when what is in the way is out of it. */
+const sameAgain = ({ dir, trunkDir }: DoctorOptions) =>
+  `k3 doctor ${shellWord(dir)}${trunkDir === undefined ? "" : ` --trunk ${shellWord(trunkDir)}`}`;

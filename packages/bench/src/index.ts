@@ -12,9 +12,11 @@ export {
 export { type CacheSimulation, cacheSim } from "./cache-sim.ts";
 export { type CanaryCheck, type CanaryOptions, type CanaryResult, canary } from "./canary.ts";
 export { type Comparison, compareRuns } from "./compare.ts";
-export { type DoctorOptions, type DoctorResult, doctor, type Finding } from "./doctor.ts";
+export type { MeasuredDisk } from "./disks.ts";
+export { type DoctorOptions, type DoctorResult, doctor } from "./doctor.ts";
 export { EXPECTATIONS_FILE, type Expectations, expectationsOf } from "./expectations.ts";
 export type { FilesystemFeatures } from "./filesystem.ts";
+export type { Finding } from "./findings.ts";
 export type { Machine } from "./machine.ts";
 export {
   type PlanOptions,

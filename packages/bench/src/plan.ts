@@ -148,12 +148,14 @@ export async function plan(options: PlanOptions): Promise<PlanResult> {
 }
 
 /** A small model needs no gigabyte written to know its disk. */
+export const scratchBytesFor = ({ downloadBytes }: PlanSource): number =>
+  Math.min(2 ** 30, Math.max(2 ** 26, downloadBytes));
+
 async function measureDisk({ source, dir = ".", signal, onEvent }: PlanOptions): Promise<number> {
-  const scratchBytes = Math.min(2 ** 30, Math.max(2 ** 26, source.downloadBytes));
   const probe = await probeDisk(dir, {
     file: source.file ?? undefined,
     seconds: 1.5,
-    scratchBytes,
+    scratchBytes: scratchBytesFor(source),
     signal,
     onEvent,
   });

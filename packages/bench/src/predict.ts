@@ -9,6 +9,8 @@ export interface Setting {
   /** What is left of the budget for weights: pinned trunk first, then experts. */
   weightBytes: number;
   diskBytesPerSecond: number;
+  /** Of the disk that the experts are read from, if it is another than the trunk's. */
+  expertDiskBytesPerSecond?: number;
   threads: number;
   promptTokens: number;
 }
@@ -40,7 +42,7 @@ export function predict(setting: Setting): Prediction {
   const cache = Math.min(sizes.routedBytes, Math.max(0, setting.weightBytes - pinned));
   const experts = sizes.expertBytesPerToken * (1 - avoidedShare(cache, sizes.expertBytesPerToken || 1));
   const read = stored - pinned + experts + sizes.embedRowBytes;
-  const disk = read / setting.diskBytesPerSecond;
+  const disk = diskSeconds(setting, stored - pinned, experts + sizes.embedRowBytes);
   const compute = computeSeconds(sizes, setting, 1);
   const first = firstToken(sizes, setting, stored);
   return {
@@ -55,11 +57,17 @@ export function predict(setting: Setting): Prediction {
 }
 
 function firstToken(sizes: ByteArithmetic, setting: Setting, stored: number): number {
-  const { config, promptTokens, diskBytesPerSecond } = setting;
+  const { config, promptTokens } = setting;
   const layers = config.feedForward.filter((kind) => kind === "moe").length;
   const distinct = layers * distinctExperts(promptTokens, config.experts, config.expertsPerToken);
-  const disk = (stored + distinct * sizes.expertBytes) / diskBytesPerSecond;
+  const disk = diskSeconds(setting, stored, distinct * sizes.expertBytes);
   return Math.max(disk, computeSeconds(sizes, setting, promptTokens));
+}
+
+/** Two disks are taken to read in turns, which is the most that they take: how far they overlap is not known. */
+function diskSeconds(setting: Setting, trunkBytes: number, checkpointBytes: number): number {
+  const { diskBytesPerSecond, expertDiskBytesPerSecond = diskBytesPerSecond } = setting;
+  return trunkBytes / diskBytesPerSecond + checkpointBytes / expertDiskBytesPerSecond;
 }
 
 function computeSeconds(sizes: ByteArithmetic, { threads }: Setting, tokens: number): number {

@@ -18,7 +18,7 @@ const EXPERT = 17_547_264;
 const PAGE = 4096;
 
 export interface DiskProbe {
-  /** Bytes per second, median of slices of the measuring time. */
+  /** Bytes per second, over a third of the measuring time each. */
   sequential: number;
   scattered: number;
   /** Both kinds at once in the proportion of a decoded token: about four trunk bytes for one expert byte. */

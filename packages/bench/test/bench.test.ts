@@ -1,14 +1,11 @@
-import { execFileSync } from "node:child_process";
 import { createHash } from "node:crypto";
 import { copyFile, cp, mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { pack } from "@k3/pack";
-import type { StageEvent } from "@k3/stage";
 import { makeMiniature } from "@k3/testkit";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { filesystemFeatures, takesLargeFiles } from "../src/filesystem.ts";
-import { bench, canary, compareRuns, doctor, pointLabel, probeDisk } from "../src/index.ts";
+import { bench, canary, compareRuns, pointLabel } from "../src/index.ts";
 
 let dir: string;
 let model: string;
@@ -301,88 +298,5 @@ describe("the canary", { timeout: 300_000 }, () => {
       code: "E_CONFIG",
       exit: 2,
     });
-  });
-});
-
-describe("doctor and probe", { timeout: 120_000 }, () => {
-  it("measures the disk and leaves nothing behind", async () => {
-    const probe = await probeDisk(dir, { seconds: 0.6, scratchBytes: 2 ** 26 });
-    for (const rate of [probe.sequential, probe.scattered, probe.mixed]) expect(rate).toBeGreaterThan(1e6);
-    expect((await readdir(dir)).filter((name) => name.startsWith(".k3-probe"))).toEqual([]);
-  });
-
-  it("says what comes next for a checkpoint that is there, with the Hub out of reach", async () => {
-    const result = await doctor({ dir: model, probeSeconds: 0.3, endpoint: "http://127.0.0.1:9" });
-    expect(result).toMatchObject({ ok: true, exit: 0, next_command: `k3 pack ${model} ${model}-trunk` });
-    expect(result.findings).toContainEqual(
-      expect.objectContaining({ level: "warn", message: expect.stringContaining("127.0.0.1:9") }),
-    );
-  });
-
-  it("a full disk or a quota is no limit on the length of files", () => {
-    // ftruncate(2): EFBIG and EINVAL mean that the length is larger than the maximum.
-    expect(["EFBIG", "EINVAL"].map(takesLargeFiles)).toEqual([false, false]);
-    expect(["ENOSPC", "EDQUOT", "EIO"].map(takesLargeFiles)).toEqual([null, null, null]);
-  });
-
-  it("tries nothing once told to stop, and says that it tries before", async () => {
-    const messages: unknown[] = [];
-    const onEvent = (event: StageEvent) => messages.push(event);
-    const before = await readdir(dir);
-    const signal = AbortSignal.abort();
-    await expect(filesystemFeatures(dir, { signal, onEvent })).rejects.toMatchObject({ name: "AbortError" });
-    expect(messages).toEqual([]);
-    expect(await readdir(dir)).toEqual(before);
-    await filesystemFeatures(dir, { onEvent });
-    expect(messages).toMatchObject([{ type: "log", message: `trying what the filesystem of ${dir} does` }]);
-  });
-
-  it("tries what the filesystem does, leaves nothing behind, and says where nothing can be written", async () => {
-    const features = await filesystemFeatures(dir);
-    // Of ext4, XFS, btrfs and tmpfs, one of which every place where tests run is.
-    expect(features).toEqual({ large_files: true, holes: true, replaces: true });
-    expect((await readdir(dir)).filter((name) => name.startsWith(".k3-try"))).toEqual([]);
-    expect(await filesystemFeatures("/sys")).toBeNull();
-    const nowhere = await doctor({ dir: "/sys/none", probeSeconds: 0.3, endpoint: "http://127.0.0.1:9" });
-    expect(nowhere).toMatchObject({ ok: false, exit: 5, disks: [] });
-    expect(nowhere.findings).toContainEqual(expect.objectContaining({ message: "/sys cannot be written" }));
-    const built = join(import.meta.dirname, "../dist/filesystem.js");
-    const code = `import { filesystemFeatures, takesLargeFiles } from "${built}"; console.log(JSON.stringify(await filesystemFeatures("${dir}")));`;
-    // A limit on the size of files refuses them as FAT does: blocks of 512 bytes.
-    const limited = [
-      "-c",
-      'ulimit -f 8000000 && exec "$@"',
-      "sh",
-      process.execPath,
-      "--input-type=module",
-      "-e",
-      code,
-    ];
-    expect(JSON.parse(execFileSync("sh", limited, { encoding: "utf8" }))).toMatchObject({
-      large_files: false,
-    });
-    const { disks, findings } = await doctor({
-      dir: model,
-      probeSeconds: 0.3,
-      endpoint: "http://127.0.0.1:9",
-    });
-    expect(disks[0]!.features).toEqual(features);
-    expect(findings).toContainEqual({
-      level: "ok",
-      message: expect.stringContaining("takes files of 20.0 GB, leaves their holes empty"),
-    });
-  });
-
-  it("is not ok where 1.6 TB are missing, with both numbers", async () => {
-    const result = await doctor({
-      dir: join(dir, "empty"),
-      probeSeconds: 0.3,
-      endpoint: "http://127.0.0.1:9",
-    });
-    const space = result.findings.find(({ message }) => message.includes("of disk needed"));
-    // The released model needs more than this machine's disk has in any place where tests run; if not, it may be ok.
-    expect(result.ok).toBe(space === undefined);
-    if (space) expect(space.message).toMatch(/\(\d+ bytes\) of disk needed, .* \(\d+ bytes\) free/);
-    else expect(result.next_command).toContain("k3 fetch moonshotai/Kimi-K3");
   });
 });

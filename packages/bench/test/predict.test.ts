@@ -58,6 +58,21 @@ describe("reads of a token", () => {
   });
 });
 
+describe("two disks", () => {
+  it("are read in turns: the trunk from one, the experts and a row of the embedding from the other", () => {
+    const setting = { config, codec: "none", weightBytes: 0, threads: 124, promptTokens: 5 } as const;
+    const { token_seconds } = predict({
+      ...setting,
+      diskBytesPerSecond: 1e9,
+      expertDiskBytesPerSecond: 0.5e9,
+    });
+    expect(token_seconds).toBeCloseTo(
+      (108_811_877_376 + 2_348_810_240) / 1e9 + (25_829_572_608 + 14_336) / 0.5e9,
+      6,
+    );
+  });
+});
+
 describe("expert reuse", () => {
   it("follows the published counts of distinct experts", () => {
     expect(distinctExperts(1, 896, 16)).toBe(16);

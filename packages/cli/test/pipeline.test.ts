@@ -1,4 +1,4 @@
-import { mkdtemp, readFile, rm } from "node:fs/promises";
+import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { MINIATURE_SENTENCES, Random } from "@k3/testkit";
@@ -48,6 +48,29 @@ describe("k3 pipeline on the miniature", { timeout: 600_000 }, () => {
     const { result, code } = await k3(["pipeline", "--dir", join(dir, "whole"), "--status", "--json"]);
     expect([code, result()["next"], result()["finished"].length]).toEqual([0, null, 6]);
     expect((await k3(["pipeline", "--dir", join(dir, "none"), "--status"])).code).toBe(3);
+  });
+
+  it("is known to doctor, which names the command that goes on with it", async () => {
+    const work = join(dir, "whole");
+    const next = async (...flags: string[]) => {
+      const { result } = await k3(["doctor", work, "--probe-seconds", "0.1", ...flags, "--json"]);
+      return result() as { next_command: string; disks: { holds: string[]; needed_bytes: number }[] };
+    };
+    const finished = await next();
+    expect(finished.disks).toMatchObject([{ holds: ["checkpoint", "trunk"], needed_bytes: 0 }]);
+    expect(finished.next_command).toBe(
+      `k3 run ${work}/model --trunk ${work}/trunk --prompt 'The capital of France is' --generate 8`,
+    );
+    const path = join(work, "pipeline.json");
+    const text = await readFile(path, "utf8");
+    const state = JSON.parse(text) as { stages: Record<string, unknown> };
+    delete state.stages["bench"];
+    const asked = { repo: "moonshotai/Kimi-K3", revision: "a5", memory: 16e9, prompt: "It's", generate: 3 };
+    await writeFile(path, JSON.stringify({ ...state, ...asked }));
+    expect((await next()).next_command).toBe(
+      `k3 pipeline moonshotai/Kimi-K3 --revision a5 --dir ${work} --memory 16000000000 --prompt 'It'\\''s' --generate 3`,
+    );
+    await writeFile(path, text);
   });
 
   it("packs again when the trunk is gone, and answers another prompt without downloading", async () => {

@@ -48,5 +48,6 @@ export {
   writeReceipt,
 } from "./receipt.ts";
 export { readRegularFile } from "./regular-file.ts";
+export { shellWord } from "./shell.ts";
 export { availableBytes, requireSpace } from "./space.ts";
 export { runAtOnce, runInSlices, type Steps } from "./steps.ts";

@@ -1,6 +1,7 @@
 import { EXIT, formatSeconds, StageError } from "@k3/stage";
 import { flag, memory, text, whole } from "../options.ts";
 import { pipeline } from "../pipeline/pipeline.ts";
+import { DEFAULTS } from "../pipeline/same-command.ts";
 import { readState, STAGES } from "../pipeline/state.ts";
 import { stageLine } from "../pipeline/summary.ts";
 import { command } from "./command.ts";
@@ -15,10 +16,10 @@ export const pipelineCommand = command({
       .option("revision", { ...text("revision", "commit, branch or tag"), default: "main" })
       .option("dir", text("dir", "working directory; ./k3-miniature, or ./k3-NAME of the repository"))
       .option("memory", memory("the most that a run may hold in memory, or auto"))
-      .option("prompt", { ...text("prompt", "the text to continue"), default: "The capital of France is" })
+      .option("prompt", { ...text("prompt", "the text to continue"), default: DEFAULTS.prompt })
       .option("generate", {
         ...whole("generate", "tokens to generate at most", { min: 1, max: 100_000 }),
-        default: "8",
+        default: DEFAULTS.generate,
       })
       .option("status", flag("only say which stages are finished")),
   run: async (args, { output, signal, setExit }) => {

@@ -8,7 +8,16 @@ import { verify } from "@k3/verify";
 import { planSource } from "../plan-source.ts";
 import { fetchWithCanary } from "./fetch-with-canary.ts";
 import { type Served, serveMiniature } from "./miniature-source.ts";
-import { carryOver, type PipelineState, readState, STAGES, type StageName, writeState } from "./state.ts";
+import { placesOf } from "./places.ts";
+import {
+  carryOver,
+  MINIATURE,
+  type PipelineState,
+  readState,
+  STAGES,
+  type StageName,
+  writeState,
+} from "./state.ts";
 
 export interface PipelineOptions extends StageOptions {
   /** Undefined: the miniature, made here and served by a loopback Hub. */
@@ -36,11 +45,12 @@ export interface PipelineResult {
  */
 export async function pipeline(options: PipelineOptions): Promise<PipelineResult> {
   const { dir } = options;
+  const { modelDir, trunkDir } = placesOf(dir);
   await mkdir(dir, { recursive: true });
   const lock = await lockFile(join(dir, "pipeline.lock"), "running the pipeline");
   let served: Served | undefined;
   try {
-    const repo = options.repo ?? "k3/miniature";
+    const repo = options.repo ?? MINIATURE;
     const { revision, prompt, generate, memory } = options;
     let state = carryOver(await readState(dir), {
       format: "k3-pipeline",
@@ -64,23 +74,22 @@ export async function pipeline(options: PipelineOptions): Promise<PipelineResult
           ...common(options),
           repo,
           revision: served?.revision ?? revision,
-          dir: modelDir(dir),
+          dir: modelDir,
           endpoint: served?.endpoint,
           memory,
         });
       },
       verify: async () => {
-        const result = await verify({ ...common(options), dir: modelDir(dir), level: "hashes" });
-        if (!result.ok) throw damaged(modelDir(dir), result.faults);
+        const result = await verify({ ...common(options), dir: modelDir, level: "hashes" });
+        if (!result.ok) throw damaged(modelDir, result.faults);
         return result;
       },
-      pack: () =>
-        pack({ ...common(options), modelDir: modelDir(dir), trunkDir: trunkDir(dir), codec: "bf16" }),
+      pack: () => pack({ ...common(options), modelDir, trunkDir, codec: "bf16" }),
       run: () =>
         run({
           ...common(options),
-          modelDir: modelDir(dir),
-          trunkDir: trunkDir(dir),
+          modelDir,
+          trunkDir,
           prompt,
           generate,
           memory,
@@ -89,8 +98,8 @@ export async function pipeline(options: PipelineOptions): Promise<PipelineResult
       bench: () =>
         bench({
           ...common(options),
-          modelDir: modelDir(dir),
-          trunkDir: trunkDir(dir),
+          modelDir,
+          trunkDir,
           runs: 3,
           memory: memory === "auto" ? undefined : [memory],
           prompts: [prompt],
@@ -117,20 +126,18 @@ export async function pipeline(options: PipelineOptions): Promise<PipelineResult
   }
 }
 
-const modelDir = (dir: string) => join(dir, "model");
-const trunkDir = (dir: string) => join(dir, "trunk");
-
 const common = ({ signal, onEvent }: StageOptions): StageOptions => ({ signal, onEvent });
 
 /** Finished stages whose files are gone, and all that build on them, are to be done again. */
 async function dropVanished(dir: string, state: PipelineState): Promise<PipelineState> {
+  const { modelDir, trunkDir } = placesOf(dir);
   const exists = async (path: string) => (await stat(path).catch(() => undefined)) !== undefined;
   const stages = { ...state.stages };
   const drop = (from: StageName) => {
     for (const name of STAGES.slice(STAGES.indexOf(from))) delete stages[name];
   };
-  if (!(await exists(join(trunkDir(dir), "trunk.json")))) drop("pack");
-  if (!(await exists(join(modelDir(dir), "config.json")))) drop("fetch");
+  if (!(await exists(join(trunkDir, "trunk.json")))) drop("pack");
+  if (!(await exists(join(modelDir, "config.json")))) drop("fetch");
   if (stages.bench && !(await exists(join(dir, "bench")))) drop("bench");
   return { ...state, stages };
 }

@@ -21,6 +21,9 @@ const stateSchema = z.strictObject({
 /** `DIR/pipeline.json`: what was asked and which stages are finished. Written after each stage, atomically. */
 export type PipelineState = z.infer<typeof stateSchema>;
 
+/** The repository of a pipeline that makes its model itself. */
+export const MINIATURE = "k3/miniature";
+
 const statePath = (dir: string) => join(dir, "pipeline.json");
 
 export async function readState(dir: string): Promise<PipelineState | undefined> {
