@@ -69,6 +69,11 @@ Error Weights::check_blocks(const std::vector<FileSpec>& files) {
       stored += piece.bytes;
     }
     if (stored > codec::kMaxRawBytes) return defect(name + " is too large");
+    // One piece is used as it stands; several are put into a block of zeros.
+    if (block.codec == codec::kRaw && block.pieces == 1 &&
+        (stored != block.raw || pieces[block.first_piece].target != 0)) {
+      return defect(name + " has another size than its piece");
+    }
     block.stored = static_cast<uint32_t>(stored);
     layer_begin_[block.layer + 1] = static_cast<uint32_t>(b + 1);
     block_buffer_ = std::max(block_buffer_, buffer_bytes(block));
@@ -83,6 +88,7 @@ Error Weights::check_blocks(const std::vector<FileSpec>& files) {
 Error Weights::check_tensors() {
   std::vector<uint32_t> next_row(tensors.size(), 0), count(tensors.size(), 0);
   for (const Block& block : blocks) {
+    size_t end = 0;
     for (uint32_t s = block.first_segment; s < block.first_segment + block.segments; ++s) {
       const Segment& segment = segments[s];
       if (segment.tensor >= tensors.size()) return defect("a segment of no tensor");
@@ -95,9 +101,14 @@ Error Weights::check_tensors() {
       if (segment.offset > block.raw || bytes > block.raw - segment.offset || segment.offset % 4 != 0) {
         return defect("a segment leaves its block");
       }
+      end = std::max(end, segment.offset + bytes);
       next_row[segment.tensor] += segment.rows;
       ++count[segment.tensor];
       max_row_ = std::max(max_row_, tensor.row_bytes());
+    }
+    // Decoded blocks go whole to where their segments belong.
+    if (end != block.raw || (block.segments == 1 && segments[block.first_segment].offset != 0)) {
+      return defect("a block has another size than its segments");
     }
   }
   uint32_t first = 0;

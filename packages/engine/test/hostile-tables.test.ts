@@ -91,6 +91,25 @@ describe("tables that are wrong", () => {
     expect(refused).toBeGreaterThan(ROUNDS / 3);
   }, 1_200_000);
 
+  test.each([
+    ["that is longer than its piece", 2048, 0],
+    ["that is longer than its segment", 2048, 2048],
+    ["that is shorter than its piece", 0, 2048],
+  ])("a block %s is refused: it is read and copied whole", async (_, blockBytes, pieceBytes) => {
+    const addon = loadNative();
+    const model = structuredClone(models[0]!);
+    // The first block that is one matrix's alone.
+    const block = Array.from({ length: model.blocks.length / 8 }, (_, b) => b * 8).find(
+      (at) => model.blocks[at + 1] === 1 && model.blocks[at + 3] === 1,
+    )!;
+    model.blocks[block + 4]! += blockBytes;
+    model.pieces[model.blocks[block + 2]! * 3 + 1]! += pieceBytes;
+    await expect(new addon.NativeEngine(model).prepare()).rejects.toMatchObject({
+      code: "E_DEFECT",
+      message: expect.stringMatching(/another size|does not fit/),
+    });
+  });
+
   test.each(["isMla", "isMoe"] as const)(
     "a %s that is neither 0 nor 1 is refused: it is counted by adding",
     (name) => {
