@@ -153,6 +153,7 @@ async function receive(
     markBytes: 0,
     markAt: performance.now(),
   };
+  const before = writer.received;
   run.transfers.add(active);
   try {
     for await (const chunk of reply.body as AsyncIterable<Buffer>) {
@@ -170,8 +171,9 @@ async function receive(
     }
   } finally {
     run.transfers.delete(active);
+    // A body that breaks off is progress, too.
+    if (writer.received > before) source.location.progressed();
   }
-  source.location.progressed();
   if (writer.position < writer.end) {
     throw new AttemptFailed(`the body ended ${writer.end - writer.position} bytes early`);
   }

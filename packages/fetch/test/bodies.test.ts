@@ -325,6 +325,20 @@ describe("connections that break (hub.md section 7)", () => {
     await shared.close();
   });
 
+  it("refusals count only while no byte comes, also when every body breaks off", async () => {
+    // Each body brings 200 KiB and breaks off, and the next URL is refused: far more often than fresh URLs may be in a row.
+    const hub = await serve(one(), {
+      onRequest: ({ where, status }) => {
+        if (where === "cdn" && status === 206) hub.setFaults({ cdn400: 1 });
+      },
+    });
+    const dir = await temporary();
+    hub.setFaults({ cutAfter: { bytes: 200 * KIB } });
+    await run(hub, dir, { concurrency: 1, internals: { segmentBytes: MIB } });
+    expect(hub.requests.filter(({ status }) => status === 400).length).toBeGreaterThan(8);
+    await expectComplete(dir, one());
+  });
+
   it("a host that refuses every fresh URL ends the run with E_HUB naming it", async () => {
     const hub = await serve(one());
     const dir = await temporary();
