@@ -41,6 +41,8 @@ export class Run {
   /** When a byte came last that was not there yet, or when bytes began to be wanted. */
   lastByteAt = performance.now();
   readonly #controller = new AbortController();
+  /** Ends listening to the caller's signal, which may live much longer than this run and would keep it, buffers and all. */
+  readonly #letGo: () => void;
 
   constructor(
     settings: Settings,
@@ -74,7 +76,7 @@ export class Run {
     const stop = () => this.fail(interruption(outside!.reason));
     if (outside?.aborted) stop();
     else outside?.addEventListener("abort", stop, { once: true });
-    this.signal.addEventListener("abort", () => outside?.removeEventListener("abort", stop), { once: true });
+    this.#letGo = () => outside?.removeEventListener("abort", stop);
   }
 
   get signal(): AbortSignal {
@@ -97,6 +99,7 @@ export class Run {
   }
 
   async close(): Promise<void> {
+    this.#letGo();
     await Promise.all([this.client.close(), this.hasher.close()]);
   }
 }

@@ -1,6 +1,7 @@
+import { getEventListeners } from "node:events";
 import { syntheticFile } from "@k3/testkit";
 import { describe, expect, it } from "vitest";
-import { expectComplete, MIB, serve, spawnRun, temporary, testOptions } from "./support.ts";
+import { expectComplete, failure, MIB, run, serve, spawnRun, temporary, testOptions } from "./support.ts";
 
 describe("memory and a slow disk (hub.md section 7)", () => {
   it("row 10: 16 connections before a slow disk stay under 300 MB, and are made fewer", async () => {
@@ -40,5 +41,14 @@ describe("memory and a slow disk (hub.md section 7)", () => {
     expect(Math.min(...allowed)).toBeLessThan(16);
     expect(Math.min(...allowed)).toBeGreaterThanOrEqual(2);
     await expectComplete(dir, files);
+  });
+
+  it("a caller's signal that lives on keeps nothing of a run that has ended", async () => {
+    const hub = await serve();
+    const { signal } = new AbortController();
+    await run(hub, await temporary(), { signal });
+    hub.setFaults({ hub429: { t: 3600 } });
+    await failure(hub, await temporary(), { signal });
+    expect(getEventListeners(signal, "abort")).toEqual([]);
   });
 });
