@@ -75,6 +75,8 @@ export class Hasher {
       else waiting?.resolve(answer);
     });
     const fail = (error: Error) => {
+      // What is asked from now on gets a thread that answers, if only that it does not know the key.
+      if (this.#worker === worker) this.#worker = undefined;
       for (const waiting of this.#answers.values()) waiting.reject(error);
       this.#answers.clear();
     };
