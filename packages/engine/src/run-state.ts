@@ -1,5 +1,6 @@
 import { existsSync } from "node:fs";
-import { formatBytes, StageError, type StageOptions } from "@k3/stage";
+import { dirname } from "node:path";
+import { formatBytes, requireSpace, StageError, type StageOptions } from "@k3/stage";
 import type { MemoryPlan } from "./plan.ts";
 import type { Session } from "./session.ts";
 import { readStateHeader } from "./state-file.ts";
@@ -53,10 +54,14 @@ export class RunState {
     return existsSync(this.#path) ? (await readStateHeader(this.#path)).ids : null;
   }
 
-  /** Says what it will take on disk, loads it into an empty session, and says what that means for the prompt. */
+  /**
+   * Says what it will take on disk, loads it into an empty session, and says what that means for the prompt. Throws E_SPACE when a
+   * state would not fit beside the present one, or as the system does when there is no such directory: before anything is computed.
+   */
   async load(session: Session, plan: MemoryPlan, { kind, feed, done }: Resumption): Promise<void> {
-    const most = formatBytes(plan.parts.state + plan.parts.latentCache);
-    this.#log(`the state file takes ${most} at most, and as much again while it is replaced`);
+    const most = plan.parts.state + plan.parts.latentCache;
+    this.#log(`the state file takes ${formatBytes(most)} at most, and as much again while it is replaced`);
+    await requireSpace(dirname(this.#path), most, "the state file");
     if (kind === "fresh") return;
     await session.load(this.#path);
     const held = session.ids.length;

@@ -46,6 +46,16 @@ describe("run with a state file, on the miniature", { timeout: 300_000 }, () => 
     expect((await run({ ...base, ids: PROMPT, generate: 6 })).generated_ids).toEqual(first.generated_ids);
   });
 
+  it("a state that can have no place is refused before anything is computed", async () => {
+    const events: StageEvent[] = [];
+    const running = run({
+      ...{ ...base, ids: PROMPT, generate: 6, state: at("nothing/here") },
+      onEvent: (event) => events.push(event),
+    });
+    await expect(running).rejects.toThrow(at("nothing"));
+    expect(events.filter((event) => event.type === "progress" && event.stage === "run")).toEqual([]);
+  });
+
   it("an interrupted command saves its state and goes on, sampled tokens included", async () => {
     const sampling = { temperature: 0.8, seed: 11 };
     const whole = await run({ ...base, ids: PROMPT, generate: 40, sampling });
