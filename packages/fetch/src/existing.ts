@@ -5,6 +5,7 @@ import {
   expectedHash,
   type FileIdentity,
   fileIdentity,
+  type HashRecord,
   hashJournalPath,
   hashRecord,
   type Receipt,
@@ -23,33 +24,40 @@ interface Known {
   identity: FileIdentity;
   hash: string;
   crc32?: number[] | undefined;
+  /** Its record, when that is in the journal of another commit only. */
+  elsewhere?: HashRecord | undefined;
 }
 
 /** What earlier runs of fetch or verify established about the files of a directory, by path. */
 export class KnownHashes {
   readonly #known = new Map<string, Known[]>();
 
-  static async read(dir: string, revisions: readonly string[], receipt: Receipt | undefined) {
+  /** `revision` is the commit that the directory is to hold, `before` the one that it held. */
+  static async read(dir: string, before: string, revision: string, receipt: Receipt | undefined) {
     const known = new KnownHashes();
-    for (const file of receipt?.files ?? []) known.#add(file.path, file);
-    for (const revision of new Set(revisions)) {
-      for (const value of (await readJournal(hashJournalPath(dir, revision))).records) {
+    for (const { path, identity, hash, crc32 } of receipt?.files ?? [])
+      known.#add(path, { identity, hash, crc32 });
+    for (const journaled of new Set([before, revision])) {
+      for (const value of (await readJournal(hashJournalPath(dir, journaled))).records) {
         const record = hashRecord.safeParse(value).data;
         if (!record) continue;
         // Touched after hashing began (the racy case of git): the hash may be of other bytes.
         const touchedMs = Number(BigInt(record.identity.mtimeNs) / 1_000_000n);
-        if (touchedMs <= record.startedMs) known.#add(record.path, record);
+        if (touchedMs > record.startedMs) continue;
+        const { path, identity, hash, crc32 } = record;
+        known.#add(path, { identity, hash, crc32, elsewhere: journaled === revision ? undefined : record });
       }
     }
     return known;
   }
 
-  /** Whether these very bytes were hashed before, with the hash that the file must have. */
-  vouchFor(file: SnapshotFile, identity: FileIdentity): boolean {
+  /** What says that these very bytes were hashed before, with the hash that the file must have. */
+  vouchFor(file: SnapshotFile, identity: FileIdentity): Known | undefined {
     const { hash } = expectedHash(file);
-    return (this.#known.get(file.path) ?? []).some(
+    const vouching = (this.#known.get(file.path) ?? []).filter(
       (known) => known.hash === hash && sameIdentity(known.identity, identity),
     );
+    return vouching.find(({ elsewhere }) => !elsewhere) ?? vouching[0];
   }
 
   /** The CRC-32 of each 64 MiB of a file with the published hash, if they were ever recorded. */
@@ -61,8 +69,8 @@ export class KnownHashes {
     )?.crc32;
   }
 
-  #add(path: string, { identity, hash, crc32 }: Known): void {
-    this.#known.set(path, [...(this.#known.get(path) ?? []), { identity, hash, crc32 }]);
+  #add(path: string, known: Known): void {
+    this.#known.set(path, [...(this.#known.get(path) ?? []), known]);
   }
 }
 
@@ -96,9 +104,17 @@ export async function takeStock(
         hint: "move it away and run the same command again",
       });
     }
-    if (!info || info.size !== BigInt(file.size)) stock.missing.push(file);
-    else if (known.vouchFor(file, fileIdentity(info))) stock.present.push(file);
+    if (!info || info.size !== BigInt(file.size)) {
+      stock.missing.push(file);
+      continue;
+    }
+    const vouching = known.vouchFor(file, fileIdentity(info));
+    if (vouching) stock.present.push(file);
     else unknown.push(file);
+    if (!vouching?.elsewhere) continue;
+    // The next run, verify and hf look under this commit only.
+    await context.hashes.append(vouching.elsewhere);
+    await writeHfMetadata(context.dir, context.revision, file);
   }
   await hashUnknown(run, context, unknown, stock);
   run.report.resumed += stock.present.reduce((sum, file) => sum + file.size, 0);

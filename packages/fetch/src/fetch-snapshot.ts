@@ -108,7 +108,7 @@ async function work(run: Run): Promise<{ revision: string; files: SnapshotFile[]
   await markCacheDirectory(dir);
   const { revision } = snapshot;
   const hashPath = hashJournalPath(dir, revision);
-  const known = await KnownHashes.read(dir, [before?.revision ?? revision, revision], receipt);
+  const known = await KnownHashes.read(dir, before?.revision ?? revision, revision, receipt);
   await mkdir(dirname(hashPath), { recursive: true });
   const { journal } = await Journal.open(hashPath);
   const context: PublishContext = { dir, revision, hashes: journal, disk: run.disk, published: new Map() };

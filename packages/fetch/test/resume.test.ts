@@ -327,6 +327,11 @@ describe("revisions of one directory", () => {
     expect(moved.result.revision).toBe(sha);
     expect(sentFor(hub, shardName(0, 2))).toBe(0);
     await expectComplete(dir, changed);
+    // What stayed is known under the new commit, too: nothing is hashed again, and hf finds its own record.
+    const again = await run(hub, dir);
+    expect(again.messages.filter((text) => text.includes("hashing"))).toEqual([]);
+    const metadata = join(dir, ".cache/huggingface/download", `${shardName(0, 2)}.metadata`);
+    expect((await readFile(metadata, "utf8")).split("\n")[0]).toBe(sha);
   });
 
   it("a partial file of another commit is never spliced with the new one (T-13)", async () => {
