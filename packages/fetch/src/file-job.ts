@@ -49,7 +49,7 @@ export class FileJob {
       this.#run.report.log("warn", `${what}; starting over`);
     }
     this.#run.report.resumed += resumedBytes;
-    this.#run.report.meter.add(resumedBytes);
+    this.#run.report.meter.correct(resumedBytes);
     this.#run.lastByteAt = performance.now();
     this.#startFrontier();
   }
@@ -95,7 +95,7 @@ export class FileJob {
       // What this run received itself was never counted as resumed.
       this.#run.report.resumed -= Math.min(lost, part.resumedPrefixes.get(segment) ?? 0);
       part.resumedPrefixes.delete(segment);
-      this.#run.report.meter.add(-lost);
+      this.#run.report.meter.correct(-lost);
       this.#damaged(lost, at);
     }
   }
@@ -156,7 +156,7 @@ export class FileJob {
     );
     const bytes = suspects.reduce((sum, segment) => sum + part.length(segment), 0);
     await part.invalidate(suspects);
-    this.#run.report.meter.add(-bytes);
+    this.#run.report.meter.correct(-bytes);
     this.source.distrust();
     this.#run.lastByteAt = performance.now();
     this.#startFrontier();
@@ -173,7 +173,7 @@ export class FileJob {
   #startFrontier(): void {
     const part = this.#part!;
     this.#frontier = new Frontier(part, this.#run.hasher, (segment) => {
-      this.#run.report.meter.add(-part.length(segment));
+      this.#run.report.meter.correct(-part.length(segment));
       this.#damaged(part.length(segment), part.start(segment));
       this.#onChange();
     });

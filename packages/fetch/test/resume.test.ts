@@ -309,6 +309,31 @@ describe("what is left in parts/", () => {
   });
 });
 
+it("what an earlier run left of a file does not count as speed", async () => {
+  const hub = await serve([syntheticFile("model.safetensors", 24 * MIB, { seed: 5 })]);
+  const dir = await temporary();
+  const until = async (bytes: number) => {
+    const stop = new AbortController();
+    const rates: number[] = [];
+    const error = await failure(hub, dir, {
+      signal: stop.signal,
+      onEvent: (event) => {
+        if (event.type !== "progress" || event.phase !== "downloading") return;
+        rates.push(event.rate ?? 0);
+        if (event.done > bytes) stop.abort();
+      },
+    });
+    expect(error.code).toBe("E_INTERRUPTED");
+    return rates;
+  };
+  hub.setFaults({ bps: 40 * MIB });
+  await until(14 * MIB);
+  hub.setFaults({ bps: 1 * MIB });
+  const rates = await until(17 * MIB);
+  expect(rates.some((rate) => rate > 0)).toBe(true);
+  expect(Math.max(...rates)).toBeLessThan(8 * MIB);
+});
+
 describe("revisions of one directory", () => {
   it("another commit is refused without switchRevision, and taken with it; unchanged files stay", async () => {
     const files = sampleFiles(1 * MIB, 2);

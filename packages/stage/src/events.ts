@@ -74,9 +74,15 @@ export class Meter {
     return this.#done;
   }
 
-  /** Adds to the count; `amount` may be negative when work has to be done again, or 0 to show that time passes. */
+  /** Adds to the count; 0 shows that time passes. */
   add(amount: number): void {
     this.set(this.#done + amount);
+  }
+
+  /** Corrects the count without touching the rate: by what turned out to be there already, or (negative) to be done again. */
+  correct(amount: number): void {
+    for (const sample of this.#samples) sample.done += amount;
+    this.add(amount);
   }
 
   set(done: number): void {

@@ -1,6 +1,15 @@
+import { setTimeout } from "node:timers/promises";
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { formatBytes, formatSeconds, Meter, type ProgressEvent, parseRate, parseSize } from "../src/index.ts";
+import {
+  formatBytes,
+  formatSeconds,
+  Meter,
+  type ProgressEvent,
+  parseRate,
+  parseSize,
+  type StageEvent,
+} from "../src/index.ts";
 
 describe("parseSize", () => {
   it.each([
@@ -83,5 +92,25 @@ describe("Meter", () => {
       rate: null,
     });
     expect(events.at(-1)).toMatchObject({ done: 100 });
+  });
+
+  it("leaves corrections out of the rate, whenever they come", async () => {
+    let last: ProgressEvent | undefined;
+    const onEvent = (event: StageEvent) => {
+      if (event.type === "progress") last = event;
+    };
+    const meter = new Meter({ stage: "fetch", phase: "", unit: "bytes", total: 2e9, onEvent });
+    await setTimeout(250);
+    meter.correct(1e9);
+    meter.add(100);
+    meter.emit();
+    expect(last).toMatchObject({ done: 1e9 + 100 });
+    // 100 bytes in no less than 250 ms.
+    expect(last!.rate).toBeGreaterThan(0);
+    expect(last!.rate).toBeLessThanOrEqual(400);
+    meter.correct(-5e8);
+    meter.emit();
+    expect(last!.done).toBe(5e8 + 100);
+    expect(last!.rate).toBeGreaterThan(0);
   });
 });
