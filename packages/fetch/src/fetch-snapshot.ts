@@ -188,7 +188,10 @@ async function download(
   const scheduler = new Scheduler(run, context, order);
   report.facts = () => scheduler.facts();
   const watch = setInterval(
-    () => scheduler.tick(total - report.meter.done, total),
+    () => {
+      scheduler.tick(total - report.meter.done, total);
+      report.meter.phase = scheduler.phase();
+    },
     Math.min(settings.timing.progress, settings.timing.stall / 4),
   );
   try {

@@ -105,6 +105,11 @@ export class FileJob {
     this.#run.report.log("warn", `${what}; fetching them again`);
   }
 
+  /** Bytes hashed so far, once all of them are here; undefined before that. */
+  get hashedBytes(): number | undefined {
+    return this.#part!.state.some((state) => state < SEGMENT.written) ? undefined : this.#frontier!.position;
+  }
+
   /** Makes durable what was received of unfinished segments, unless that has been done lately. */
   checkpoint(): void {
     this.#part!.checkpointAfter(this.#run.settings.timing.checkpoint);

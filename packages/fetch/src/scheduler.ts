@@ -48,6 +48,18 @@ export class Scheduler {
     };
   }
 
+  /** What is being done, in words. When all that is open has been received, it is its hashes that are waited for. */
+  phase(): string {
+    let hashed = 0;
+    let bytes = 0;
+    for (const job of this.#open) {
+      if (job.hashedBytes === undefined) return "downloading";
+      hashed += job.hashedBytes;
+      bytes += job.file.size;
+    }
+    return bytes === 0 ? "downloading" : `hashing what is here, ${Math.floor((100 * hashed) / bytes)} %`;
+  }
+
   /** Downloads and publishes every file. Throws the first fatal error, after all that was written has been made safe. */
   async run(): Promise<void> {
     const { signal, settings } = this.#run;

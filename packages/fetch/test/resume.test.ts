@@ -334,6 +334,24 @@ it("what an earlier run left of a file does not count as speed", async () => {
   expect(Math.max(...rates)).toBeLessThan(8 * MIB);
 });
 
+it("says that it hashes, and how far, when that is all there is to wait for", async () => {
+  const hub = await serve([syntheticFile("model.safetensors", 400 * MIB, { seed: 6 })]);
+  const dir = await temporary();
+  const stop = new AbortController();
+  const options = { internals: { segmentBytes: 4 * MIB } };
+  await failure(hub, dir, {
+    ...options,
+    signal: stop.signal,
+    onEvent: (event) => event.type === "progress" && event.done > 390 * MIB && stop.abort(),
+  });
+  const { events } = await run(hub, dir, options);
+  // A few megabytes come at once; before the file can be published the other hundreds are read back.
+  const phases = events.flatMap((event) => (event.type === "progress" ? [event.phase] : []));
+  const shares = phases.flatMap((phase) => /^hashing what is here, (\d+) %$/.exec(phase)?.[1] ?? []);
+  expect(shares.length).toBeGreaterThan(0);
+  expect(shares.map(Number)).toEqual(shares.map(Number).sort((a, b) => a - b));
+});
+
 describe("revisions of one directory", () => {
   it("another commit is refused without switchRevision, and taken with it; unchanged files stay", async () => {
     const files = sampleFiles(1 * MIB, 2);
