@@ -92,7 +92,8 @@ export async function transfer(
 /** Ends the run when no byte came for too long, or when a host persists in answering something else. */
 function requireHope(run: Run, source: FileSource, problem: string, failure: AttemptFailed): void {
   const { timing } = run.settings;
-  if (failure.deviation && ++source.deviations > timing.attempts) {
+  // All connections count together: a host that is out of order for seconds must not end a job of days.
+  if (failure.deviation && ++source.deviations > timing.attempts * run.settings.concurrency) {
     throw new StageError(
       "E_HUB",
       `${source.file.path} is not served as the listing says; last answer of ${problem}`,

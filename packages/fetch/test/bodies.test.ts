@@ -161,6 +161,15 @@ describe("answers that are not what was asked for (hub.md section 7 and 5.2)", (
     await expectComplete(dir, one());
   });
 
+  it("a host that shifts ranges for a while, on all connections at once, does not end the run", async () => {
+    const hub = await serve(one());
+    const dir = await temporary();
+    hub.setFaults({ shiftRange: { count: 30 } });
+    await run(hub, dir, { concurrency: 8 });
+    expect(hub.struck("shiftRange")).toBe(30);
+    await expectComplete(dir, one());
+  });
+
   it("a wrong total in Content-Range is rejected", async () => {
     const hub = await serve(one());
     const dir = await temporary();
