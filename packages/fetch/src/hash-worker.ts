@@ -10,6 +10,7 @@ import type { HashAnswer, HashTask } from "./hasher.ts";
  * connections can not spare. It reads files in order with synchronous calls, so it takes no thread of libuv's pool.
  */
 interface State {
+  path: string;
   fd: number;
   sha: Hash;
   /** CRC-32 of each whole 64 MiB so far, and of the begun one. */
@@ -26,7 +27,8 @@ function perform(task: HashTask): Omit<HashAnswer, "id"> {
     const sha = createHash(task.algorithm === "sha256" ? "sha256" : "sha1");
     // The blob header of git needs only the size, so these files are hashed in a stream as well.
     if (task.algorithm === "git-sha1") sha.update(`blob ${task.size}\0`);
-    states.set(task.key, { fd: openSync(task.path, "r"), sha, crcs: [], crc: 0, position: 0 });
+    const fd = openSync(task.path, "r");
+    states.set(task.key, { path: task.path, fd, sha, crcs: [], crc: 0, position: 0 });
     return {};
   }
   const state = states.get(task.key);
@@ -75,7 +77,8 @@ parentPort?.on("message", (task: HashTask) => {
     answer = { id: task.id, ...perform(task) };
   } catch (error) {
     const { message, code } = error as NodeJS.ErrnoException;
-    answer = { id: task.id, error: { message, code } };
+    const path = task.op === "start" ? task.path : states.get(task.key)?.path;
+    answer = { id: task.id, error: { message, code, path } };
   }
   parentPort!.postMessage(answer);
 });

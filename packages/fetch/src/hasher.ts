@@ -18,7 +18,7 @@ export interface HashAnswer {
   ended?: boolean;
   hash?: string;
   crc32?: number[];
-  error?: { message: string; code: string | undefined };
+  error?: { message: string; code: string | undefined; path: string | undefined };
 }
 
 type Unnumbered<T> = T extends unknown ? Omit<T, "id"> : never;

@@ -1,6 +1,7 @@
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { Worker } from "node:worker_threads";
+import { toStageError } from "@k3/stage";
 import { expect, it, vi } from "vitest";
 import { Hasher } from "../src/hasher.ts";
 import { atEnd, temporary } from "./support.ts";
@@ -26,4 +27,17 @@ it("a hashing thread that died answers nobody, but keeps nobody waiting either",
   expect((await second.finish()).hash).toBe(
     "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad",
   );
+});
+
+it("a disk that cannot be read is named with the file, not taken for a defect", async () => {
+  const hasher = new Hasher();
+  atEnd(() => hasher.close());
+  // Linux has nothing mapped at address 0, and says so as a disk does that cannot be read.
+  const hash = await hasher.start("/proc/self/mem", "sha256", 1);
+  const error = await hash.read(1).catch(toStageError);
+  expect(error).toMatchObject({
+    code: "E_READ",
+    exit: 4,
+    message: expect.stringMatching(/^\/proc\/self\/mem: the disk failed \(EIO/),
+  });
 });

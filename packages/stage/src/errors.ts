@@ -22,7 +22,7 @@ const EXIT_OF_CODE = {
   E_CONFIG: EXIT.usage,
   /** Data on disk is wrong, missing, or changed since it was recorded. */
   E_DATA: EXIT.data,
-  /** A weight could not be read while the model ran. */
+  /** A weight could not be read while the model ran, or the disk failed in another stage. */
   E_READ: EXIT.read,
   /** Not enough disk space. */
   E_SPACE: EXIT.resources,
@@ -87,6 +87,12 @@ export function toStageError(error: unknown): StageError {
   }
   if (code === "EACCES" || code === "EPERM" || code === "EROFS" || code === "EISDIR") {
     return new StageError("E_USAGE", path ? `${path}: ${error.message}` : error.message, { cause: error });
+  }
+  if (code === "EIO") {
+    return new StageError("E_READ", `${path ? `${path}: ` : ""}the disk failed (${error.message})`, {
+      hint: "look at the disk's health (dmesg, smartctl); the same command goes on once it works again",
+      cause: error,
+    });
   }
   if (code === "EEXIST") {
     return new StageError(

@@ -1,5 +1,5 @@
 import { execFileSync, spawn } from "node:child_process";
-import { mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
+import { mkdtemp, open, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
@@ -113,6 +113,11 @@ describe("errors", () => {
       code: "E_SPACE",
       exit: 5,
     });
+    // Linux has nothing mapped at address 0, and says so as a disk does that cannot be read.
+    const broken = await open("/proc/self/mem");
+    const unreadable = await broken.read(Buffer.alloc(1), 0, 1, 0).catch(toStageError);
+    expect(unreadable).toMatchObject({ code: "E_READ", exit: 4, message: expect.stringContaining("EIO") });
+    await broken.close();
     const missing = await readFile(join(dir, "none")).catch(toStageError);
     expect(missing).toMatchObject({ code: "E_DATA", exit: 3 });
     expect(toStageError(new DOMException("stop", "AbortError"))).toMatchObject({ exit: 130 });
