@@ -47,7 +47,8 @@ export function parseSnapshot(text: string, where: string): Snapshot {
 export async function readSnapshot(dir: string): Promise<Snapshot | undefined> {
   const path = snapshotPath(dir);
   const text = await readOptional(path);
-  return text === undefined ? undefined : parseSnapshot(text, path);
+  const hint = "remove it, and `k3 fetch` lists the repository anew; files that are here already stay";
+  return text === undefined ? undefined : parseChecked(snapshotSchema, text, path, "snapshot manifest", hint);
 }
 
 export async function writeSnapshot(dir: string, snapshot: Snapshot): Promise<void> {
@@ -72,16 +73,24 @@ export function expectedHash(file: SnapshotFile): { algorithm: "sha256" | "git-s
 }
 
 /** JSON text against a schema; one E_DATA error that lists every fault with its place. */
-export function parseChecked<T>(schema: z.ZodType<T>, text: string, where: string, what: string): T {
+export function parseChecked<T>(
+  schema: z.ZodType<T>,
+  text: string,
+  where: string,
+  what: string,
+  hint?: string,
+): T {
+  const options = hint === undefined ? {} : { hint };
   let value: unknown;
   try {
     value = JSON.parse(text);
   } catch (error) {
-    throw new StageError("E_DATA", `${where}: not a ${what}: ${(error as Error).message}`);
+    throw new StageError("E_DATA", `${where}: not a ${what}: ${(error as Error).message}`, options);
   }
   const result = schema.safeParse(value);
   if (!result.success) {
-    throw new StageError("E_DATA", `${where}: not a valid ${what}: ${z.prettifyError(result.error)}`);
+    const faults = z.prettifyError(result.error);
+    throw new StageError("E_DATA", `${where}: not a valid ${what}: ${faults}`, options);
   }
   return result.data;
 }

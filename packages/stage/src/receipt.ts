@@ -89,7 +89,10 @@ export type Receipt = z.infer<typeof receiptSchema>;
 export async function readReceipt(dir: string): Promise<Receipt | undefined> {
   const path = receiptPath(dir);
   const text = await readOptional(path);
-  return text === undefined ? undefined : parseChecked(receiptSchema, text, path, "verification receipt");
+  const hint = "remove it, and `k3 verify` writes it anew";
+  return text === undefined
+    ? undefined
+    : parseChecked(receiptSchema, text, path, "verification receipt", hint);
 }
 
 export async function writeReceipt(dir: string, receipt: Receipt): Promise<void> {

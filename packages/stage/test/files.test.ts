@@ -1,13 +1,15 @@
 import { execFileSync, spawn } from "node:child_process";
-import { mkdtemp, open, readdir, readFile, rm, writeFile } from "node:fs/promises";
+import { mkdir, mkdtemp, open, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import {
   lockFile,
   parseSnapshot,
+  readReceipt,
   readRegularFile,
   readSnapshot,
+  receiptPath,
   requireSpace,
   StageError,
   selectedFiles,
@@ -103,8 +105,18 @@ describe("the snapshot manifest", () => {
 
   it("is optional: a directory made by hand has none", async () => {
     expect(await readSnapshot(dir)).toBeUndefined();
+    expect(await readReceipt(dir)).toBeUndefined();
     expect(snapshotPath("/m")).toBe("/m/.cache/k3/snapshot.json");
   });
+});
+
+it("a manifest or receipt of a directory that is damaged says what to do", async () => {
+  await mkdir(join(dir, "torn/.cache/k3"), { recursive: true });
+  const hint = expect.stringContaining("remove it");
+  await writeFile(snapshotPath(join(dir, "torn")), "");
+  await expect(readSnapshot(join(dir, "torn"))).rejects.toMatchObject({ code: "E_DATA", hint });
+  await writeFile(receiptPath(join(dir, "torn")), "{}");
+  await expect(readReceipt(join(dir, "torn"))).rejects.toMatchObject({ code: "E_DATA", hint });
 });
 
 describe("errors", () => {
