@@ -38,6 +38,8 @@ export interface BenchPoint {
 /** What a result was made with: everything needed to make it again, and to refuse comparing it with another. */
 export interface RunReceipt {
   versions: Record<string, string>;
+  /** Of the source tree that the code was built in, `-dirty` where it was changed; null for installed packages. */
+  commit: string | null;
   addon_sha256: string;
   model: { dir_revision: string | null; config_sha256: string; layers: number };
   /** Of the trunk; null for none and for several, whose hashes are in the points. */
@@ -77,6 +79,8 @@ export interface BenchResult {
   against: Against | null;
   receipt: RunReceipt;
   out_dir: string;
+  /** Runs that were measured before the bench was stopped and started again. */
+  resumed_runs: number;
   /** What a reader should know first, in sentences. */
   lines: string[];
 }

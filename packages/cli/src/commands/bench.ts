@@ -67,7 +67,15 @@ export function benchCommand(context: Context) {
           "trunk",
           ours(texts("trunk", "its packed trunk, or none; several measure their codecs side by side")),
         )
-        .option("runs", ours({ ...whole("runs", "runs of each point", { min: 1, max: 1000 }), default: "3" }))
+        .option(
+          "runs",
+          ours(
+            whole("runs", "runs of each point; 3, or 4 with --against or several --trunk", {
+              min: 1,
+              max: 1000,
+            }),
+          ),
+        )
         .option("memory", ours(sizes("memory", "a memory budget; several make a ladder")))
         .option(
           "threads",
