@@ -6,7 +6,7 @@ import { join } from "node:path";
 const reports = process.argv[2];
 let passed = 0;
 let failed = 0;
-for (const step of ["tests", "check", "shared"]) {
+for (const step of ["tests", "check", "shared", "chaos"]) {
   const ok = readFileSync(join(reports, `${step}.exit`), "utf8").trim() === "exit 0";
   let counts = { numPassedTests: 0, numFailedTests: 0 };
   if (step !== "check") {
