@@ -28,13 +28,16 @@ const PROCESS_OUTPUT: Output = {
   live: process.stderr.isTTY ?? false,
 };
 
-/** The `k3-pack` command. Gives the exit code; SIGINT and SIGTERM stop at a safe point and give 130. */
+/** The `k3-pack` command. Gives the exit code; SIGINT, SIGTERM and SIGHUP stop at a safe point and give 130, a second one ends at once. */
 export async function main(argv: string[], out: Output = PROCESS_OUTPUT): Promise<number> {
   const json = argv.includes("--json");
   const abort = new AbortController();
-  const stop = () => abort.abort();
-  process.on("SIGINT", stop);
-  process.on("SIGTERM", stop);
+  const stop = () => {
+    if (abort.signal.aborted) process.exit(EXIT.interrupted);
+    abort.abort();
+  };
+  const signals = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
+  for (const signal of signals) process.on(signal, stop);
   try {
     const options = parse(argv);
     if (!options) {
@@ -53,8 +56,7 @@ export async function main(argv: string[], out: Output = PROCESS_OUTPUT): Promis
     else out.stderr(`${out.live ? "\n" : ""}${message}\n${hint ? `${hint}\n` : ""}`);
     return exit;
   } finally {
-    process.off("SIGINT", stop);
-    process.off("SIGTERM", stop);
+    for (const signal of signals) process.off(signal, stop);
   }
 }
 

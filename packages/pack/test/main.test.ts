@@ -59,31 +59,50 @@ describe("k3-pack", () => {
     });
   });
 
-  it("stops at SIGINT with 130, and the same command continues", async () => {
+  it("ends without a word when nobody reads its output any more", async () => {
     const root = await temporaryDirectory();
-    await writeCheckpoint(join(root, "model"), { config: { vocab_size: 2_000_000 } }); // 256 MB of lm_head
+    await writeCheckpoint(join(root, "model"), { config: { vocab_size: 400_000 } });
     const bin = join(import.meta.dirname, "../bin/k3-pack.js");
-    const args = [bin, join(root, "model"), join(root, "trunk"), "--json", "--threads", "1"];
-    let stopped = false;
-    for (let attempt = 0; attempt < 10 && !stopped; attempt++) {
-      await rm(join(root, "trunk"), { recursive: true, force: true });
-      const child = spawn(process.execPath, args, { stdio: ["ignore", "pipe", "inherit"] });
-      let out = "";
-      child.stdout.on("data", (data) => {
-        out += data;
-        if (out.includes('"phase":"packing')) child.kill("SIGINT");
-      });
-      await once(child, "close");
-      stopped = child.exitCode === 130;
-      if (!stopped) continue; // it was faster
-      const last = JSON.parse(out.trimEnd().split("\n").at(-1)!);
-      expect(last).toMatchObject({ type: "error", code: "E_INTERRUPTED", exit: 130 });
-    }
-    expect(stopped).toBe(true);
-    const { exit, stdout } = await run(join(root, "model"), join(root, "trunk"), "--json", "--check");
-    expect(exit).toBe(0);
-    expect(JSON.parse(stdout.trimEnd().split("\n").at(-1)!)).toMatchObject({ type: "result", checked: true });
+    const args = [bin, join(root, "model"), join(root, "trunk"), "--json"];
+    const child = spawn(process.execPath, args, { stdio: ["ignore", "pipe", "pipe"] });
+    let said = "";
+    child.stderr.on("data", (data) => (said += data));
+    child.stdout.once("data", () => child.stdout.destroy());
+    await once(child, "close");
+    expect([child.exitCode, said]).toEqual([0, ""]);
   });
+
+  it.each(["SIGINT", "SIGHUP"] as const)(
+    "stops at %s with 130, and the same command continues",
+    async (signal) => {
+      const root = await temporaryDirectory();
+      await writeCheckpoint(join(root, "model"), { config: { vocab_size: 2_000_000 } }); // 256 MB of lm_head
+      const bin = join(import.meta.dirname, "../bin/k3-pack.js");
+      const args = [bin, join(root, "model"), join(root, "trunk"), "--json", "--threads", "1"];
+      let stopped = false;
+      for (let attempt = 0; attempt < 10 && !stopped; attempt++) {
+        await rm(join(root, "trunk"), { recursive: true, force: true });
+        const child = spawn(process.execPath, args, { stdio: ["ignore", "pipe", "inherit"] });
+        let out = "";
+        child.stdout.on("data", (data) => {
+          out += data;
+          if (!child.killed && out.includes('"phase":"packing')) child.kill(signal);
+        });
+        await once(child, "close");
+        stopped = child.exitCode === 130;
+        if (!stopped) continue; // it was faster
+        const last = JSON.parse(out.trimEnd().split("\n").at(-1)!);
+        expect(last).toMatchObject({ type: "error", code: "E_INTERRUPTED", exit: 130 });
+      }
+      expect(stopped).toBe(true);
+      const { exit, stdout } = await run(join(root, "model"), join(root, "trunk"), "--json", "--check");
+      expect(exit).toBe(0);
+      expect(JSON.parse(stdout.trimEnd().split("\n").at(-1)!)).toMatchObject({
+        type: "result",
+        checked: true,
+      });
+    },
+  );
 
   it("runs as a program", async () => {
     const root = await temporaryDirectory();
