@@ -60,17 +60,15 @@ export async function canary(options: CanaryOptions): Promise<CanaryResult> {
       signal,
       onEvent,
     });
-    const session = model.session();
-    await session.prefill(prompt_ids, { signal, onEvent });
     const found: number[] = [];
-    for await (const { id } of session.generate({
-      maxTokens: generated_ids.length,
-      endIds: [],
-      signal,
-      onEvent,
-    }))
-      found.push(id);
-    await model.close();
+    try {
+      const session = model.session();
+      await session.prefill(prompt_ids, { signal, onEvent });
+      const maxTokens = generated_ids.length;
+      for await (const { id } of session.generate({ maxTokens, endIds: [], signal, onEvent })) found.push(id);
+    } finally {
+      await model.close();
+    }
     checks.push({
       what: `tokens after ${prompt_ids.join(",")} with ${layers ?? "all"} layers (${source})`,
       expected: generated_ids.join(","),
@@ -136,15 +134,17 @@ async function hiddenChecks(
   if (known.length === 0) return [];
   const layers = Math.max(...known.map(([layer]) => layer)) + 1;
   const model = await Model.open({ modelDir, memory, threads, layers, signal, onEvent });
-  const session = model.session();
   const peaks = new Float32Array(layers);
   const onPass = ({ layerMax }: { layerMax?: Float32Array }) => {
     layerMax?.forEach((value, layer) => {
       peaks[layer] = Math.max(peaks[layer]!, value);
     });
   };
-  await session.prefill(hidden.prompt_ids, { trace: true, onPass, signal, onEvent });
-  await model.close();
+  try {
+    await model.session().prefill(hidden.prompt_ids, { trace: true, onPass, signal, onEvent });
+  } finally {
+    await model.close();
+  }
   return known.map(([layer, expected]) => {
     const found = peaks[layer]!;
     return {

@@ -4,6 +4,7 @@
 import { loadTokenizer, Model, type PassStats } from "@k3/engine";
 import { type StageEvent, toStageError } from "@k3/stage";
 import { counted, countedEach, peakResidentBytes, readCounters, sumOfKnown } from "./counters.ts";
+import { MemorySamples } from "./memory-samples.ts";
 import type { MeasuredRun, MeasuredStep, RunRequest } from "./run-protocol.ts";
 import { median } from "./statistics.ts";
 
@@ -26,10 +27,7 @@ process.once("message", (request: RunRequest) => {
 
 async function measure(request: RunRequest): Promise<MeasuredRun> {
   const started = performance.now();
-  const memory: [number, number][] = [];
-  const sample = () => memory.push([(performance.now() - started) / 1000, process.memoryUsage.rss()]);
-  sample();
-  const timer = setInterval(sample, 200).unref();
+  const memory = new MemorySamples();
   const onEvent = (event: StageEvent) => void send({ kind: "event", event });
 
   const model = await Model.open({
@@ -40,7 +38,7 @@ async function measure(request: RunRequest): Promise<MeasuredRun> {
     onEvent,
   });
   const open = (performance.now() - started) / 1000;
-  sample();
+  memory.take();
   const ids = request.promptIds ?? (await loadTokenizer(request.modelDir)).encode(request.prompt!);
   const before = await readCounters(request.accounts);
   const clock = performance.now();
@@ -48,7 +46,7 @@ async function measure(request: RunRequest): Promise<MeasuredRun> {
   const cold = model.session();
   const coldSteps = await cold.prefill(ids, { onEvent });
   cold.close();
-  sample();
+  memory.take();
   const session = model.session();
   const prefillSteps = await session.prefill(ids, { onEvent });
   const generated: number[] = [];
@@ -59,8 +57,7 @@ async function measure(request: RunRequest): Promise<MeasuredRun> {
   }
   const wall = (performance.now() - clock) / 1000;
   const after = await readCounters(request.accounts);
-  clearInterval(timer);
-  sample();
+  const samples = memory.end();
 
   const label =
     (phase: MeasuredStep["phase"]) =>
@@ -103,7 +100,7 @@ async function measure(request: RunRequest): Promise<MeasuredRun> {
     cpu_share: (after.cpuSeconds - before.cpuSeconds) / (wall * model.threads),
     io_wait_share: after.ioWaitSeconds === null ? null : (after.ioWaitSeconds - before.ioWaitSeconds!) / wall,
     peak_rss_bytes: await peakResidentBytes(),
-    memory,
+    memory: samples,
     codec: request.trunkDir === undefined ? null : model.trunk.codec,
     threads: model.threads,
     memory_bytes: model.plan.budgetBytes,

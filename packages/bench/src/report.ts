@@ -7,7 +7,7 @@ import { median } from "./statistics.ts";
 
 /** The table of points as Markdown, with what it was measured on. */
 export function markdownReport(result: BenchResult): string {
-  const { machine, model } = result.receipt;
+  const { machine, model, versions, commit } = result.receipt;
   const rows = result.points.map((point) => {
     const cell = (phase: keyof BenchPoint["median"]) =>
       point.median[phase] === null
@@ -40,7 +40,7 @@ export function markdownReport(result: BenchResult): string {
       ? [`Against \`${result.against.command}\`: ${against(result.against, result.points[0]!)}.`, ""]
       : []),
     `Measured on ${machine.cpu}, ${machine.threads} threads, ${formatBytes(machine.memory_bytes)}, ${machine.disk ?? "unknown disk"} with ${machine.filesystem ?? "unknown filesystem"}, ` +
-      `Linux ${machine.kernel}, Node ${machine.node}. Model config ${model.config_sha256.slice(0, 12)}, commit ${model.dir_revision ?? "not known"}, ${model.layers} layers. ` +
+      `Linux ${machine.kernel}, Node ${machine.node}, k3 ${versions["engine"]}${commit ? ` of commit ${commit}` : ""}. Model config ${model.config_sha256.slice(0, 12)}, commit ${model.dir_revision ?? "not known"}, ${model.layers} layers. ` +
       `Caches before each run: ${CACHES[result.cold]}.`,
     "",
   ].join("\n");
@@ -267,13 +267,14 @@ const trunkHashes = (points: readonly BenchPoint[]) =>
   );
 
 function receiptRows(result: BenchResult): string {
-  const { machine, model, versions, addon_sha256, options } = result.receipt;
+  const { machine, model, versions, commit, addon_sha256, options } = result.receipt;
   const facts: Record<string, unknown> = {
     ...machine,
     ...versions,
+    "k3 commit": commit,
     "addon sha256": addon_sha256,
     "model config": model.config_sha256,
-    commit: model.dir_revision,
+    "model commit": model.dir_revision,
     ...trunkHashes(result.points),
     "caches before each run": CACHES[result.cold],
     options: JSON.stringify(options),
