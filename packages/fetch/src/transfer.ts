@@ -77,10 +77,7 @@ export async function transfer(
       return "restream";
     }
     if (source.mode === "stream") await writer.restart();
-    if (!failure.counts) {
-      run.lastByteAt = performance.now();
-      continue;
-    }
+    if (!failure.counts) continue;
     if (++failures >= timing.attempts) {
       await writer.leave();
       return "parked";

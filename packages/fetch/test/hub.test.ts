@@ -369,6 +369,16 @@ describe("rate limits and networks (hub.md section 7)", () => {
     expect(messages.join("\n")).not.toContain("keeps failing");
   });
 
+  it("row 11: a host that asks to wait for ever, a little at a time, is given up when no byte came for that long", async () => {
+    const hub = await serve([bytesFile("config.json", "{}")]);
+    hub.setFaults({ hub429: { r: 0, t: 0, skip: 2, bucket: "resolvers" } });
+    const error = await failure(hub, await temporary(), {
+      internals: { timing: { giveUp: 1000 } },
+      signal: AbortSignal.timeout(20_000),
+    });
+    expect(error).toMatchObject({ code: "E_NETWORK", message: expect.stringContaining("status 429") });
+  });
+
   it("row 11: Retry-After is honoured in seconds and as a date, in listings too", async () => {
     for (const retryAfter of [1, new Date(Date.now() + 2000).toUTCString()]) {
       const files = sampleFiles(100 * KIB, 1);
