@@ -56,7 +56,7 @@ export class BenchJournal {
       const names = new Set([...Object.keys(made_with), ...Object.keys(start.data.made_with)]);
       const differences = [...names].filter((name) => made_with[name] !== start.data.made_with[name]);
       if (differences.length === 0) return new BenchJournal(journal, start.data.seed, finished.data);
-      const message = `${finished.data.length} runs of ${outDir} were made with another ${differences.join(", ")}: starting over`;
+      const message = `the finished runs in ${outDir} were made with another ${differences.join(", ")}: starting over`;
       if (finished.data.length > 0) onEvent?.({ type: "log", level: "warn", stage: "bench", message });
     }
     await journal.close();

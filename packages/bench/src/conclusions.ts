@@ -92,7 +92,9 @@ export function headlines(
       ? codecs.map(({ point, over, ratio }) => `${point}, decode over ${over}: ${describeRatio(ratio)}`)
       : []),
     ...(against ? [againstLine(against, points)] : []),
-    ...(resumed > 0 ? [`${resumed} runs were measured before this bench was stopped and started again`] : []),
+    ...(resumed > 0
+      ? [`runs that were measured before this bench was stopped and started again: ${resumed}`]
+      : []),
   ];
 }
 

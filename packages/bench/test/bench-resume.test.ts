@@ -59,8 +59,8 @@ describe("a bench that was killed", { timeout: 300_000 }, () => {
     expect(begun.filter((message) => message.startsWith("run "))).toEqual([
       expect.stringMatching(/^run 4 of 4/),
     ]);
-    expect(result.lines.at(-1)).toMatch(/^3 runs were measured before/);
-    expect(await readFile(join(dir, "out/bench.md"), "utf8")).toContain("3 runs were measured before");
+    expect(result.lines.at(-1)).toMatch(/^runs that were measured before .*: 3$/);
+    expect(await readFile(join(dir, "out/bench.md"), "utf8")).toContain("started again: 3");
     expect((await readdir(join(dir, "out"))).sort()).toEqual([
       "bench.html",
       "bench.json",
@@ -77,7 +77,7 @@ describe("a bench that was killed", { timeout: 300_000 }, () => {
     expect(result).toMatchObject({ resumed_runs: 0, receipt: { options: { runs: 1, generate: 4 } } });
     expect(events[0]).toMatchObject({
       level: "warn",
-      message: `1 runs of ${join(dir, "out")} were made with another runs, generate: starting over`,
+      message: `the finished runs in ${join(dir, "out")} were made with another runs, generate: starting over`,
     });
   });
 
