@@ -1,8 +1,9 @@
 import { existsSync } from "node:fs";
 import { dirname } from "node:path";
-import { formatBytes, requireSpace, StageError, type StageOptions } from "@k3/stage";
+import { formatBytes, requireSpace, StageError, type StageOptions, toStageError } from "@k3/stage";
 import type { MemoryPlan } from "./plan.ts";
 import type { Session } from "./session.ts";
+import { removeLeftovers } from "./state-aside.ts";
 import { readStateHeader } from "./state-file.ts";
 
 /** How a run goes on from a saved state. */
@@ -43,6 +44,9 @@ export class RunState {
   readonly #options: StageOptions;
   #savedAt = performance.now();
   #saveSeconds = 0;
+  /** What of the session the file holds: how many ids, and the position. */
+  #held = { ids: -1, position: -1 };
+  #failing = false;
 
   constructor(path: string, options: StageOptions) {
     this.#path = path;
@@ -55,16 +59,21 @@ export class RunState {
   }
 
   /**
-   * Says what it will take on disk, loads it into an empty session, and says what that means for the prompt. Throws E_SPACE when a
-   * state would not fit beside the present one, or as the system does when there is no such directory: before anything is computed.
+   * Says what it will take on disk, loads it into an empty session, and says what that means for the prompt. What killed saves left
+   * behind is removed. Throws E_SPACE when a state would not fit beside the present one, or as the system does when there is no such
+   * directory: before anything is computed.
    */
   async load(session: Session, plan: MemoryPlan, { kind, feed, done }: Resumption): Promise<void> {
     const most = plan.parts.state + plan.parts.latentCache;
     this.#log(`the state file takes ${formatBytes(most)} at most, and as much again while it is replaced`);
+    const freed = await removeLeftovers(this.#path);
+    if (freed > 0)
+      this.#log(`removed ${formatBytes(freed)} that a save which was killed had left beside the state`);
     await requireSpace(dirname(this.#path), most, "the state file");
     if (kind === "fresh") return;
     await session.load(this.#path);
     const held = session.ids.length;
+    this.#held = { ids: held, position: session.position };
     const message = {
       answer: `the state holds this prompt and ${done.length} tokens after it: going on from there`,
       prefix: `the state holds the first ${held} tokens of the prompt: ${feed.length} are left to read`,
@@ -73,21 +82,53 @@ export class RunState {
     this.#log(message);
   }
 
-  #log(message: string): void {
-    this.#options.onEvent?.({ type: "log", level: "info", stage: "run", message });
+  #log(message: string, level: "info" | "warn" = "info"): void {
+    this.#options.onEvent?.({ type: "log", level, stage: "run", message });
   }
 
-  /** Saves when the last save is long enough ago that saving stays a small part of the run. */
+  /**
+   * Saves when the last save is long enough ago that saving stays a small part of the run. A failure is said, once until a save
+   * succeeds, and does not end the run: the next save may find room again.
+   */
   async saveWhenDue(session: Session): Promise<void> {
     const due = Math.max(SAVE_EVERY_SECONDS, this.#saveSeconds / SAVE_SHARE);
-    if ((performance.now() - this.#savedAt) / 1000 >= due) await this.save(session);
+    if ((performance.now() - this.#savedAt) / 1000 < due) return;
+    const error = await this.#save(session);
+    if (error && !this.#failing) {
+      this.#log(`the state could not be saved, and will be tried again: ${error.message}`, "warn");
+    }
+    this.#failing = error !== null;
   }
 
-  async save(session: Session): Promise<void> {
+  /**
+   * Saves what is not saved yet, at the end of a run. False, and a warning, when the file does not hold all of the session: what it held
+   * before then stands, and the run's result does too.
+   */
+  async finish(session: Session): Promise<boolean> {
+    const stands = `what ${this.#path} held before stands`;
+    if (session.broken) {
+      this.#log(`the last pass was stopped within, so the state is not saved: ${stands}`, "warn");
+      return false;
+    }
+    const { ids, position } = this.#held;
+    if (session.ids.length === ids && session.position === position) return true;
+    const error = await this.#save(session);
+    if (error) this.#log(`the state is not saved: ${error.message}; ${stands}`, "warn");
+    return error === null;
+  }
+
+  async #save(session: Session): Promise<StageError | null> {
     const started = performance.now();
-    await session.save(this.#path);
-    this.#savedAt = performance.now();
-    this.#saveSeconds = (this.#savedAt - started) / 1000;
+    try {
+      await session.save(this.#path);
+      this.#held = { ids: session.ids.length, position: session.position };
+      return null;
+    } catch (error) {
+      return toStageError(error);
+    } finally {
+      this.#savedAt = performance.now();
+      this.#saveSeconds = (this.#savedAt - started) / 1000;
+    }
   }
 
   /**

@@ -69,6 +69,8 @@ export interface RunResult {
   trunk: { codec: string; stored_bytes: number; pinned_bytes: number };
   /** Tokens of earlier runs that the cache of experts was told about; null without a census. */
   census_tokens: number | null;
+  /** Whether the state file holds all of this; false after a save that failed, which is a warning too. Null without a state. */
+  state_saved: boolean | null;
   model: { layers: number; revision: string | null; config_sha256: string };
   /** Makes sampling repeatable. A string: it has 64 bits. */
   seed: string;
@@ -123,7 +125,7 @@ export async function run(options: RunOptions): Promise<RunResult> {
       options,
       records,
     });
-    if (!session.broken && records.length > 0) await state?.save(session);
+    const state_saved = (await state?.finish(session)) ?? null;
     if (options.traceExperts !== undefined) {
       await writeFileAtomically(options.traceExperts, traceDocument(records, model));
     }
@@ -142,6 +144,7 @@ export async function run(options: RunOptions): Promise<RunResult> {
       },
       trunk: { codec, stored_bytes, pinned_bytes: plan.pinnedBytes },
       census_tokens: model.censusTokens,
+      state_saved,
       model: { layers: model.layers, revision, config_sha256 },
       seed: sampler.seed.toString(),
       ...(made.logprobs ? { logprobs: made.logprobs } : {}),

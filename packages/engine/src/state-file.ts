@@ -4,6 +4,7 @@ import { crc32 } from "node:zlib";
 import { renameDurably, StageError } from "@k3/stage";
 import { z } from "zod";
 import type { NativeState } from "./native.ts";
+import { asidePath } from "./state-aside.ts";
 
 /**
  * A state file: 8 bytes "K3STATE" and a newline; a u32 length and that many bytes of JSON (StateHeader); the state as
@@ -61,7 +62,7 @@ export async function saveState(path: string, owner: StateOwner, content: StateC
       logits: logits?.length ?? 0,
     }),
   );
-  const aside = `${path}.${process.pid}.tmp`;
+  const aside = asidePath(path);
   const file = await open(aside, "w");
   try {
     const writer = new CheckedFile(file);

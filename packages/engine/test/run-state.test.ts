@@ -1,8 +1,8 @@
-import { mkdtemp, rm } from "node:fs/promises";
+import { mkdir, mkdtemp, readdir, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { StageEvent } from "@k3/stage";
-import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
 import { type RunOptions, run } from "../src/index.ts";
 import { resume } from "../src/run-state.ts";
 import { packedMiniature } from "./miniature.ts";
@@ -100,5 +100,68 @@ describe("run with a state file, on the miniature", { timeout: 300_000 }, () => 
     const options = { ...base, ids: PROMPT, generate: 2, state: at("dump") };
     await run(options);
     await expect(run({ ...options, dumpLogits: at("logits") })).rejects.toMatchObject({ code: "E_USAGE" });
+  });
+
+  /** Runs with a state in a directory that `passed` may take away or give back after each pass, as if saves were always due. */
+  async function runWithout(name: string, passed: (place: string, pass: number) => Promise<void>) {
+    const place = at(name);
+    await mkdir(place);
+    const warnings: string[] = [];
+    let pass = 0;
+    const waits: Promise<void>[] = [];
+    const now = performance.now.bind(performance);
+    let skipped = 0;
+    vi.spyOn(performance, "now").mockImplementation(() => now() + skipped);
+    const onEvent = (event: StageEvent) => {
+      if (event.type === "log" && event.level === "warn") warnings.push(event.message);
+      if (event.type !== "progress" || event.stage !== "run" || event.done !== event.total) return;
+      skipped += 3_600_000;
+      waits.push(passed(place, ++pass));
+    };
+    try {
+      const state = join(place, "state");
+      const result = await run({ ...base, ids: PROMPT, generate: 6, state, onEvent });
+      await Promise.all(waits);
+      return { result, warnings, place, state };
+    } finally {
+      vi.restoreAllMocks();
+    }
+  }
+
+  it("a state that cannot be saved in the end costs no token: the result says so, and a warning", async () => {
+    const { generated_ids } = await run({ ...base, ids: PROMPT, generate: 6 });
+    const { result, warnings, state } = await runWithout("gone", (place) =>
+      rm(place, { recursive: true, force: true }),
+    );
+    expect(result.generated_ids).toEqual(generated_ids);
+    expect(result.state_saved).toBe(false);
+    expect(warnings).toHaveLength(2);
+    expect(warnings[0]).toContain("will be tried again");
+    expect(warnings[1]).toContain("the state is not saved");
+    expect(warnings[1]).toContain(state);
+  });
+
+  it("a save that fails on the way is tried again", async () => {
+    const { result, warnings, place, state } = await runWithout("back", async (place, pass) => {
+      if (pass === 1) await rm(place, { recursive: true, force: true });
+      if (pass === 4) await mkdir(place, { recursive: true });
+    });
+    expect(warnings).toEqual([expect.stringContaining("will be tried again")]);
+    expect(result.state_saved).toBe(true);
+    expect(await readdir(place)).toEqual(["state"]);
+    const again = await run({ ...base, ids: PROMPT, generate: 6, state });
+    expect(again.generated_ids).toEqual(result.generated_ids);
+    expect([again.steps, again.state_saved]).toEqual([[], true]);
+  });
+
+  it("a token that needed no pass is in the state too", async () => {
+    const state = at("chosen");
+    await run({ ...base, ids: PROMPT, generate: 0, state });
+    const first = await run({ ...base, ids: [], generate: 1, state });
+    expect([first.steps, first.state_saved]).toEqual([[], true]);
+    const second = await run({ ...base, ids: [], generate: 1, state });
+    const whole = await run({ ...base, ids: PROMPT, generate: 2 });
+    expect([...first.generated_ids, ...second.generated_ids]).toEqual(whole.generated_ids);
+    expect(whole.state_saved).toBeNull();
   });
 });
