@@ -1,5 +1,5 @@
 import { createHash } from "node:crypto";
-import { type FileHandle, open, stat } from "node:fs/promises";
+import { type FileHandle, open, stat as statOf } from "node:fs/promises";
 import { join } from "node:path";
 import { runInSlices } from "@k3/stage";
 import { type HeaderFault, MAX_HEADER_BYTES, parseHeaderSteps } from "./header.ts";
@@ -31,7 +31,7 @@ export class ShardReader {
     let handle: FileHandle;
     try {
       // Looked at before it is opened: opening a pipe would wait for a writer.
-      if (!(await stat(path)).isFile()) return unreadable("something that is not a regular file");
+      if (!(await statOf(path)).isFile()) return unreadable("something that is not a regular file");
       handle = await open(path, "r");
     } catch (error) {
       const { code, message } = error as NodeJS.ErrnoException;
@@ -49,7 +49,8 @@ export class ShardReader {
     file: string,
     signal?: AbortSignal,
   ): Promise<{ shard: Shard | null; faults: HeaderFault[] }> {
-    const { size, blocks } = await handle.stat();
+    const { ino: inode, mtimeNs, ...stat } = await handle.stat({ bigint: true });
+    const [size, blocks] = [Number(stat.size), Number(stat.blocks)];
     const head = await this.#fill(handle, 0, Math.min(size, this.#buffer.length));
     const fault = recognise(head, size, blocks) ?? checkLength(head, size);
     if (fault) return { shard: null, faults: [fault] };
@@ -81,7 +82,7 @@ export class ShardReader {
       parseHeaderSteps(bytes.subarray(8), size - dataStart, this.table),
       signal,
     );
-    return { shard: { file, size, dataStart, headerSha256 }, faults };
+    return { shard: { file, size, inode, mtimeNs, dataStart, headerSha256 }, faults };
   }
 
   /** Reads bytes [from, to) to the same place of the buffer; gives all that is there from 0 on. */

@@ -98,6 +98,9 @@ export interface Shard {
   /** File name inside the model directory. */
   file: string;
   size: number;
+  /** Of the file whose header was read: another one of its name, or one that was written to since, is told by them. */
+  inode: bigint;
+  mtimeNs: bigint;
   /** 8 + the length of the JSON header. */
   dataStart: number;
   /** SHA-256 of the 8 length bytes and the header, in hex. */

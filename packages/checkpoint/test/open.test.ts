@@ -1,4 +1,4 @@
-import { readFile, rename, truncate, unlink, writeFile } from "node:fs/promises";
+import { readFile, rename, stat, truncate, unlink, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import type { StageError, StageEvent } from "@k3/stage";
 import { describe, expect, test } from "vitest";
@@ -108,11 +108,14 @@ describe("openCheckpoint", () => {
     const { shards } = await openCheckpoint(dir);
     expect(shards.map(({ file }) => file)).toEqual([1, 2, 3, 4, 5, 6, 7].map((n) => shardName(n)));
     const bytes = await readFile(join(dir, shardName(5)));
+    const { ino, mtimeNs } = await stat(join(dir, shardName(5)), { bigint: true });
     const { createHash } = await import("node:crypto");
     const dataStart = 8 + Number(bytes.readBigUInt64LE());
     expect(shards[4]).toEqual({
       file: shardName(5),
       size: bytes.length,
+      inode: ino,
+      mtimeNs,
       dataStart,
       headerSha256: createHash("sha256").update(bytes.subarray(0, dataStart)).digest("hex"),
     });

@@ -40,6 +40,26 @@ std::string reason(int error) {
   return std::string(std::strerror(error));
 }
 
+// What systems say to O_DIRECT on a filesystem that has none, when opening or when reading.
+bool refuses_direct(int error) {
+  return error == EINVAL || error == EOPNOTSUPP;
+}
+
+Error cannot_open(const std::string& path, int error) {
+  const std::string what = path + ": cannot be opened: " + reason(error);
+  switch (error) {
+    case EMFILE:
+      return {"E_MEMORY", what, "raise the limit of open files of a process: ulimit -n"};
+    case ENFILE:
+      return {"E_MEMORY", what, "raise the limit of open files of the system: sysctl fs.file-max"};
+    case EACCES:
+    case EPERM:
+      return {"E_USAGE", what, "this user may not read the file: see its owner and mode (ls -l)"};
+    default:
+      return {"E_DATA", what, "check the files with `k3 verify`"};
+  }
+}
+
 }  // namespace
 
 FileReader::~FileReader() {
@@ -57,28 +77,30 @@ Error FileReader::open(const std::vector<FileSpec>& specs, bool direct, Pace pac
     File& file = files_.emplace_back();
     file.path = spec.path;
     file.size = spec.size;
-    if (direct) file.fd = ::open(spec.path.c_str(), O_RDONLY | O_CLOEXEC | O_DIRECT);
+    // Not waiting: opening a pipe in the place of the file would never end.
+    constexpr int kFlags = O_RDONLY | O_CLOEXEC | O_NONBLOCK;
+    if (direct) file.fd = ::open(spec.path.c_str(), kFlags | O_DIRECT);
     if (file.fd < 0) {
-      if (direct && errno != EINVAL) {
-        return {"E_DATA", spec.path + ": cannot be opened: " + reason(errno),
-                "check the files with `k3 verify`"};
-      }
-      file.fd = ::open(spec.path.c_str(), O_RDONLY | O_CLOEXEC);
+      if (direct && !refuses_direct(errno)) return cannot_open(spec.path, errno);
+      file.fd = ::open(spec.path.c_str(), kFlags);
+      if (file.fd < 0) return cannot_open(spec.path, errno);
       buffered_.fetch_add(1, std::memory_order_relaxed);
     }
     struct stat s;
-    if (file.fd < 0 || fstat(file.fd, &s) != 0) {
-      return {"E_DATA", spec.path + ": cannot be opened: " + reason(errno),
-              "check the files with `k3 verify`"};
-    }
+    if (fstat(file.fd, &s) != 0) return cannot_open(spec.path, errno);
+    const std::string hint =
+        "something is writing to the model's files; wait until it is done and start again";
     if (!S_ISREG(s.st_mode) || static_cast<uint64_t>(s.st_size) != spec.size) {
       return {"E_DATA",
               spec.path + ": has " + std::to_string(s.st_size) + " bytes, had " + std::to_string(spec.size) +
                   " when its header was read",
-              "something is writing to the model's files; wait until it is done and start again"};
+              hint};
     }
-    file.inode = s.st_ino;
-    file.mtime_ns = mtime_ns(s);
+    file.inode = spec.inode;
+    file.mtime_ns = spec.mtime_ns;
+    // Shards of layers of one kind have the same size: one in the place of another is known by these alone.
+    if (!same(file, s))
+      return {"E_DATA", spec.path + ": was replaced or written to after its header was read", hint};
   }
   return {};
 }
@@ -124,7 +146,7 @@ bool FileReader::read_once(File& file, uint64_t begin, uint64_t needed_end, uint
         pread(plain >= 0 ? plain : file.fd, buffer + (at - begin), want, static_cast<off_t>(at));
     if (got < 0) {
       if (errno == EINTR) continue;
-      if (errno == EINVAL && plain < 0 && fall_back_to_buffered(file)) continue;
+      if (refuses_direct(errno) && plain < 0 && fall_back_to_buffered(file)) continue;
       *why = reason(errno);
       return false;
     }

@@ -16,7 +16,9 @@ namespace k3 {
 
 struct FileSpec {
   std::string path;
-  uint64_t size = 0;  // as recorded when the headers were read
+  // As recorded when the headers were read.
+  uint64_t size = 0, inode = 0;
+  int64_t mtime_ns = 0;
 };
 
 class FileReader {
@@ -29,7 +31,8 @@ class FileReader {
   // How fast() answers: as measured, or always the same (for experiments and tests).
   enum class Pace : uint8_t { measured = 0, slow = 1, fast = 2 };
 
-  // Opens all; E_DATA when a file is gone or has another size than recorded.
+  // Opens all. E_DATA when a file is gone or is no longer the one that was recorded, E_USAGE when it may not
+  // be read, E_MEMORY when the system gives no more descriptors.
   Error open(const std::vector<FileSpec>& specs, bool direct, Pace pace = Pace::measured);
 
   // The buffer that read() needs for any `bytes` at any offset: whole pages around them.

@@ -22,6 +22,18 @@ class Fields {
     }
     *out = static_cast<T>(d);
   }
+  void wide(const char* name, uint64_t* out) {
+    const Napi::Value value = object_.Get(name);
+    bool whole = false;
+    if (value.IsBigInt()) *out = value.As<Napi::BigInt>().Uint64Value(&whole);
+    if (!whole) wrong(name);
+  }
+  void wide(const char* name, int64_t* out) {
+    const Napi::Value value = object_.Get(name);
+    bool whole = false;
+    if (value.IsBigInt()) *out = value.As<Napi::BigInt>().Int64Value(&whole);
+    if (!whole) wrong(name);
+  }
   void flag(const char* name, bool* out) {
     const Napi::Value value = object_.Get(name);
     if (!value.IsBoolean()) return wrong(name);
@@ -129,7 +141,10 @@ Error read_model(const Napi::Object& object, ModelTables* tables) {
     const Napi::Value path = entry.As<Napi::Object>().Get("path");
     if (!path.IsString()) return {"E_DEFECT", "the engine was given no valid path", ""};
     spec.path = path.As<Napi::String>().Utf8Value();
-    Fields(entry.As<Napi::Object>(), &error).number("size", &spec.size, 9e15);
+    Fields file(entry.As<Napi::Object>(), &error);
+    file.number("size", &spec.size, 9e15);
+    file.wide("inode", &spec.inode);
+    file.wide("mtimeNs", &spec.mtime_ns);
   }
 
   f.view("tensors", napi_uint32_array, &tables->tensors);

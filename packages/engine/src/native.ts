@@ -39,7 +39,8 @@ export interface NativeConfig {
  */
 export interface NativeModel {
   config: NativeConfig;
-  files: { path: string; size: number }[];
+  /** As they were when their headers were read. */
+  files: { path: string; size: number; inode: bigint; mtimeNs: bigint }[];
   /** Per tensor: rows, columns, dtype (0 BF16, 1 F32). */
   tensors: Uint32Array;
   /** Per segment: tensor, first row, rows, byte offset in the decoded block. */

@@ -25,7 +25,9 @@ const CHECKED = 1 << 8;
  * packed from another checkpoint, naming what differs.
  */
 export function* buildTables(checkpoint: Checkpoint, trunk?: Trunk, blockBytes?: number): Steps<NativeModel> {
-  const files = checkpoint.shards.map(({ file, size }) => ({ path: join(checkpoint.dir, file), size }));
+  const files = checkpoint.shards.map(({ file, size, inode, mtimeNs }) => ({
+    ...{ path: join(checkpoint.dir, file), size, inode, mtimeNs },
+  }));
   const { experts, embed, layers } = checkpoint;
   const used = new Set([embed.shard, ...checkpoint.dense.map(({ shard }) => shard)]);
   for (let part = 0; part < experts.shards.length; part++) {
@@ -35,7 +37,10 @@ export function* buildTables(checkpoint: Checkpoint, trunk?: Trunk, blockBytes?:
   const dense = trunk
     ? yield* fromTrunk(checkpoint, trunk, files.length, used)
     : yield* fromShards(checkpoint, blockBytes);
-  if (trunk) files.push({ path: trunk.dataPath, size: trunk.manifest.data.bytes });
+  if (trunk) {
+    const { dataPath: path, inode, mtimeNs } = trunk;
+    files.push({ path, size: trunk.manifest.data.bytes, inode, mtimeNs });
+  }
   const renumber = dropUnused(files, used, trunk !== undefined);
   for (let p = 0; p < dense.pieces.length; p += 3) {
     dense.pieces[p] = renumber[dense.pieces[p]!]!;

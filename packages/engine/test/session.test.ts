@@ -160,6 +160,7 @@ describe("a session", () => {
           await copyFile(path, copy);
           await damage(copy);
           const session = model.session();
+          await session.prefill([1, 2, 3]);
           const error = await failure(session.load(copy));
           expect(error.code, name).toBe("E_DATA");
           expect(error.message).toMatch(message);

@@ -15,6 +15,9 @@ export interface Trunk {
   dir: string;
   manifest: TrunkManifest;
   dataPath: string;
+  /** Of the data file whose table was read. */
+  inode: bigint;
+  mtimeNs: bigint;
   table: BlockTable;
 }
 
@@ -29,8 +32,8 @@ export async function openTrunk(dir: string): Promise<Trunk> {
   const dataPath = join(dir, manifest.data.file);
   const handle = await openForReading(dataPath, `which ${path} names`);
   try {
-    const { size } = await handle.stat();
-    if (size !== manifest.data.bytes) {
+    const { ino: inode, mtimeNs, size } = await handle.stat({ bigint: true });
+    if (size !== BigInt(manifest.data.bytes)) {
       throw new StageError("E_DATA", `${dataPath}: ${size} bytes where ${path} says ${manifest.data.bytes}`, {
         hint: "the trunk is truncated or was changed: pack it again",
       });
@@ -42,7 +45,7 @@ export async function openTrunk(dir: string): Promise<Trunk> {
         hint: "pack the trunk again",
       });
     }
-    return { dir, manifest, dataPath, table: decodeTable(manifest, bytes, dataPath) };
+    return { dir, manifest, dataPath, inode, mtimeNs, table: decodeTable(manifest, bytes, dataPath) };
   } finally {
     await handle.close();
   }

@@ -4,7 +4,11 @@
 //   eio         every read of the file offset range K3_BAD_RANGE=begin-end fails
 //   short       reads give at most 8192 bytes
 //   no-direct   reads through O_DIRECT descriptors are refused
+//   not-supported  the same, in other words
 //   slow        every read takes 30 ms
+//
+// K3_BAD_FILE, when it is set, is a part of the path of the files concerned.
+// K3_BAD_OPEN=errno refuses to open weights with O_DIRECT.
 //
 // And a system that gives few threads: from when K3_FEW_THREADS is set, no more than so many.
 #include <dlfcn.h>
@@ -14,28 +18,34 @@
 
 #include <atomic>
 #include <cerrno>
+#include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <string>
 
 namespace {
 
 using Pread = ssize_t (*)(int, void*, size_t, off64_t);
 std::atomic<unsigned> reads{0};
 
-bool holds_weights(int fd) {
+std::string path_of(int fd) {
   char link[32], path[4096];
   std::snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
-  const ssize_t n = readlink(link, path, sizeof path - 1);
-  if (n < 0) return false;
-  path[n] = 0;
-  return std::strstr(path, ".safetensors") != nullptr || std::strstr(path, "/trunk-") != nullptr;
+  const ssize_t n = readlink(link, path, sizeof path);
+  return std::string(path, n < 0 ? 0 : static_cast<size_t>(n));
+}
+
+bool holds_weights(const std::string& path) {
+  const char* only = std::getenv("K3_BAD_FILE");
+  if (only && path.find(only) == std::string::npos) return false;
+  return path.find(".safetensors") != std::string::npos || path.find("/trunk-") != std::string::npos;
 }
 
 ssize_t bad_pread(const char* symbol, int fd, void* buffer, size_t bytes, off64_t offset) {
   static const Pread real = reinterpret_cast<Pread>(dlsym(RTLD_NEXT, symbol));
   const char* mode = std::getenv("K3_BAD_DISK");
-  if (!mode || bytes < 4096 || (reinterpret_cast<size_t>(buffer) % 4096) != 0 || !holds_weights(fd))
+  if (!mode || bytes < 4096 || (reinterpret_cast<size_t>(buffer) % 4096) != 0 || !holds_weights(path_of(fd)))
     return real(fd, buffer, bytes, offset);
   const unsigned n = reads.fetch_add(1);
   if (std::strcmp(mode, "eio-once") == 0 && n % 100 == 7) {
@@ -56,7 +66,26 @@ ssize_t bad_pread(const char* symbol, int fd, void* buffer, size_t bytes, off64_
     errno = EINVAL;
     return -1;
   }
+  if (std::strcmp(mode, "not-supported") == 0 && (fcntl(fd, F_GETFL) & O_DIRECT)) {
+    errno = EOPNOTSUPP;
+    return -1;
+  }
   return real(fd, buffer, bytes, offset);
+}
+
+using Open = int (*)(const char*, int, ...);
+
+int bad_open(const char* symbol, const char* path, int flags, mode_t mode) {
+  const char* error = std::getenv("K3_BAD_OPEN");
+  if (error && (flags & O_DIRECT) && holds_weights(path)) {
+    errno = std::atoi(error);
+    return -1;
+  }
+  return reinterpret_cast<Open>(dlsym(RTLD_NEXT, symbol))(path, flags, mode);
+}
+
+mode_t mode_in(int flags, va_list list) {
+  return (flags & (O_CREAT | O_TMPFILE)) ? va_arg(list, mode_t) : 0;
 }
 
 }  // namespace
@@ -66,6 +95,20 @@ extern "C" ssize_t pread(int fd, void* buffer, size_t bytes, off_t offset) {
 }
 extern "C" ssize_t pread64(int fd, void* buffer, size_t bytes, off64_t offset) {
   return bad_pread("pread64", fd, buffer, bytes, offset);
+}
+extern "C" int open(const char* path, int flags, ...) {
+  va_list list;
+  va_start(list, flags);
+  const mode_t mode = mode_in(flags, list);
+  va_end(list);
+  return bad_open("open", path, flags, mode);
+}
+extern "C" int open64(const char* path, int flags, ...) {
+  va_list list;
+  va_start(list, flags);
+  const mode_t mode = mode_in(flags, list);
+  va_end(list);
+  return bad_open("open64", path, flags, mode);
 }
 extern "C" int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*start)(void*),
                               void* argument) {

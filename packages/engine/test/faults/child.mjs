@@ -33,7 +33,6 @@ try {
   console.log(JSON.stringify({ generated, stats: model.stats(), ...resident }));
   await model.close();
 } catch (error) {
-  console.log(
-    JSON.stringify({ code: error.code, exit: error.exit, message: error.message, details: error.details }),
-  );
+  const { code, exit, message, hint, details } = error;
+  console.log(JSON.stringify({ code, exit, message, hint, details }));
 }
