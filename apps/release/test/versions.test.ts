@@ -51,7 +51,7 @@ describe("versions", () => {
   });
 
   it.each(PLATFORM.map(({ folder }) => folder))("of %s follow its library, and no other", async (folder) => {
-    const library = folder.replace("-linux-x64-gnu", "");
+    const library = folder.replace(/-linux-.*$/, "");
     const before = versions();
     sandbox.write("scratch/.changeset/one.md", `---\n"@k3/${library}": patch\n---\n\nA fix.\n`);
     await changeset("version");

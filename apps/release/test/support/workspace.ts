@@ -11,6 +11,7 @@ import {
 import { tmpdir } from "node:os";
 import { delimiter, dirname, join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
+import { unpackable } from "../../../../scripts/platform-binary.mjs";
 
 export const ROOT = resolve(dirname(fileURLToPath(import.meta.url)), "../../../..");
 
@@ -19,6 +20,7 @@ export interface Manifest {
   version: string;
   private?: boolean;
   exports?: Record<string, unknown>;
+  main?: string;
   dependencies?: Record<string, string>;
   optionalDependencies?: Record<string, string>;
   bin?: Record<string, string>;
@@ -45,17 +47,26 @@ export const PUBLISHED: Published[] = readdirSync(join(ROOT, "packages"))
 /** Those that are imported; the others hold a binary for one platform. */
 export const LIBRARIES = PUBLISHED.filter(({ manifest }) => manifest.exports);
 export const PLATFORM = PUBLISHED.filter(({ manifest }) => !manifest.exports);
+/** Those of them that hold a binary for this machine. */
+export const NATIVE = PLATFORM.filter(({ folder }) => folder.endsWith(`-linux-${process.arch}-gnu`));
+
+/** Why this machine cannot pack some of them, by folder: a binary for another processor needs a cross compiler. */
+export const UNPACKABLE = new Map<string, string>(
+  unpackable().map(({ folder, why }: { folder: string; why: string }) => [folder, why]),
+);
+export const PACKABLE = PUBLISHED.filter(({ folder }) => !UNPACKABLE.has(folder));
+
+/** Arguments of pnpm that select what is published, as far as this machine can pack it. */
+export const SELECT = [
+  "--recursive",
+  ...["./packages/*", ...[...UNPACKABLE.keys()].map((folder) => `!./packages/${folder}`)].flatMap((each) => [
+    "--filter",
+    each,
+  ]),
+];
 
 /** Arguments of pnpm that publish all that is published and not in the registry yet. */
-export const PUBLISH = [
-  "--recursive",
-  "--filter",
-  "./packages/*",
-  "publish",
-  "--no-git-checks",
-  "--access",
-  "public",
-];
+export const PUBLISH = [...SELECT, "publish", "--no-git-checks", "--access", "public"];
 
 export interface Result {
   status: number | null;
