@@ -1,9 +1,11 @@
 // How fast files are hashed, beside `openssl dgst -sha256` on the same file in the same run, and with several jobs:
 //   node packages/verify/bench/throughput.mjs [MEGABYTES=1024] [ROUNDS=5] [DIR=/tmp]
-// Both read from the page cache, so it is reading and hashing that is compared, not the disk.
+// warm: the file is in the page cache, so it is reading and hashing that is compared, not the disk.
+// cold: it was put out of the page cache before each reading (`dd iflag=nocache`, which needs no root).
+// Direct reads ask the disk either way; the bytes that the process had from it are shown beside them.
 import { spawnSync } from "node:child_process";
 import { randomBytes } from "node:crypto";
-import { closeSync, mkdtempSync, openSync, rmSync, writeSync } from "node:fs";
+import { closeSync, fsyncSync, mkdtempSync, openSync, readFileSync, rmSync, writeSync } from "node:fs";
 import { availableParallelism, loadavg } from "node:os";
 import { join } from "node:path";
 import { FileHasher } from "../dist/hash-pool.js";
@@ -15,58 +17,87 @@ if (process.argv.includes("--help")) {
 const [megabytes = 1024, rounds = 5] = process.argv.slice(2, 4).map(Number);
 const OPENSSL = process.env["OPENSSL"] ?? "openssl";
 const dir = mkdtempSync(join(process.argv[4] ?? "/tmp", "k3-verify-bench-"));
+process.on("exit", () => rmSync(dir, { recursive: true, force: true }));
 const file = join(dir, "file.bin");
 const fd = openSync(file, "w");
 for (let i = 0; i < megabytes; i++) writeSync(fd, randomBytes(2 ** 20));
+fsyncSync(fd);
 closeSync(fd);
 const size = megabytes * 2 ** 20;
 
-const seconds = async (work) => {
-  const started = performance.now();
-  await work();
-  return (performance.now() - started) / 1000;
-};
-const show = (times, bytes) => `${(bytes / Math.min(...times) / 1e9).toFixed(2)} GB/s`;
-
 const hashers = Array.from({ length: Math.max(2, availableParallelism()) }, () => new FileHasher());
 const task = { path: file, algorithm: "sha256", size };
+const hash = (hasher, direct) => hasher.hash({ ...task, direct }, () => {});
 await Promise.all(hashers.map((hasher) => hasher.hash({ ...task, path: "/dev/null", size: 0 }, () => {})));
-let digest = "";
-const ours = [];
-const theirs = [];
-const ratios = [];
-for (let round = 0; round < rounds; round++) {
-  const a = await seconds(async () => {
-    digest = (await hashers[0].hash(task, () => {})).hash;
-  });
-  let out = "";
-  const b = await seconds(() => {
-    out = spawnSync(OPENSSL, ["dgst", "-sha256", "-r", file], { encoding: "utf8" }).stdout;
-  });
-  if (!out.startsWith(digest)) throw new Error("the two hashes differ");
-  ours.push(a);
-  theirs.push(b);
-  ratios.push(b / a);
-}
-ratios.sort((a, b) => a - b);
+
+const digests = new Set();
+const ways = {
+  direct: async () => digests.add((await hash(hashers[0], true)).hash),
+  buffered: async () => digests.add((await hash(hashers[0], false)).hash),
+  openssl: () =>
+    digests.add(
+      spawnSync(OPENSSL, ["dgst", "-sha256", "-r", file], { encoding: "utf8" }).stdout.slice(0, 64),
+    ),
+};
+const states = {
+  warm: () => spawnSync("dd", [`if=${file}`, "of=/dev/null", "bs=1M"]),
+  cold: () => spawnSync("dd", [`if=${file}`, "iflag=nocache", "count=0"]),
+};
+const fromDisk = () => Number(/^read_bytes: (\d+)/m.exec(readFileSync("/proc/self/io", "utf8"))[1]);
+const rate = (bytes, times) => (bytes / Math.min(...times) / 1e9).toFixed(2);
+const median = (numbers) => [...numbers].sort((a, b) => a - b)[numbers.length >> 1];
+
 console.log(
   `load ${loadavg()[0].toFixed(1)} on ${availableParallelism()} threads, ${megabytes} MiB, best of ${rounds}`,
 );
-console.log(`k3 verify (SHA-256 and CRC-32): ${show(ours, size)}`);
-console.log(`openssl dgst -sha256:           ${show(theirs, size)}`);
-console.log(
-  `ratio of the bests ${(Math.min(...theirs) / Math.min(...ours)).toFixed(2)}, of single rounds ${ratios.map((r) => r.toFixed(2)).join(" ")}`,
-);
-const rates = [];
-for (let jobs = 1; jobs <= hashers.length; jobs *= 2) {
-  const times = [];
+for (const [state, prepare] of Object.entries(states)) {
+  const times = { direct: [], buffered: [], openssl: [] };
+  const read = { direct: 0, buffered: 0 };
+  const cpu = { direct: [], buffered: [] };
   for (let round = 0; round < rounds; round++) {
-    times.push(
-      await seconds(() => Promise.all(hashers.slice(0, jobs).map((hasher) => hasher.hash(task, () => {})))),
+    for (const [way, work] of Object.entries(ways)) {
+      prepare();
+      const before = fromDisk();
+      const cpuBefore = process.cpuUsage();
+      const started = performance.now();
+      await work();
+      times[way].push((performance.now() - started) / 1000);
+      if (!(way in read)) continue;
+      read[way] = fromDisk() - before;
+      const { user, system } = process.cpuUsage(cpuBefore);
+      cpu[way].push((user + system) / 1e6);
+    }
+  }
+  for (const way of ["direct", "buffered"]) {
+    const single = times[way].map((seconds, round) => times.openssl[round] / seconds);
+    console.log(
+      `${state}, k3 verify ${way.padEnd(8)}: ${rate(size, times[way])} GB/s (median ${rate(size, [median(times[way])])}), ` +
+        `${(read[way] / 1e6).toFixed(0)} MB from the disk, ${Math.min(...cpu[way]).toFixed(2)} s of processor, ` +
+        `${(Math.min(...times.openssl) / Math.min(...times[way])).toFixed(2)} of openssl (single rounds ${single.map((r) => r.toFixed(2)).join(" ")})`,
     );
   }
-  rates.push(jobs / Math.min(...times));
-  console.log(`jobs ${jobs}: ${show(times, size * jobs)}, ${(rates.at(-1) / rates[0]).toFixed(2)} of one`);
+  console.log(
+    `${state}, openssl dgst      : ${rate(size, times.openssl)} GB/s (median ${rate(size, [median(times.openssl)])})`,
+  );
+}
+if (digests.size !== 1) throw new Error("the hashes differ");
+for (const [direct, state] of [
+  [false, "warm"],
+  [true, "cold"],
+]) {
+  const rates = [];
+  for (let jobs = 1; jobs <= hashers.length; jobs *= 2) {
+    const times = [];
+    for (let round = 0; round < rounds; round++) {
+      states[state]();
+      const started = performance.now();
+      await Promise.all(hashers.slice(0, jobs).map((hasher) => hash(hasher, direct)));
+      times.push((performance.now() - started) / 1000);
+    }
+    rates.push(jobs / Math.min(...times));
+    console.log(
+      `jobs ${jobs}, ${direct ? "direct" : "warm"}: ${rate(size * jobs, times)} GB/s, ${(rates.at(-1) / rates[0]).toFixed(2)} of one`,
+    );
+  }
 }
 await Promise.all(hashers.map((hasher) => hasher.close()));
-rmSync(dir, { recursive: true });

@@ -2,13 +2,15 @@ import { existsSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { MessageChannel, Worker } from "node:worker_threads";
 import type { FileIdentity, HashRecord } from "@k3/stage";
-import { hashHere } from "./open-file.ts";
+import { bufferForHere, hashHere } from "./hash-here.ts";
 
 export interface HashTask {
   path: string;
   algorithm: HashRecord["algorithm"];
   /** Bytes that the file should have: part of what git hashes. */
   size: number;
+  /** Read past the page cache, where the filesystem lets us. */
+  direct: boolean;
 }
 
 export interface HashedFile {
@@ -18,6 +20,8 @@ export interface HashedFile {
   /** What the file was when it had been read. */
   identity: FileIdentity;
   startedMs: number;
+  /** Every byte was read past the page cache. */
+  direct: boolean;
   /** The file was written to, or replaced in its place, while it was read: the hash is of nothing in particular. */
   changed: boolean;
 }
@@ -33,13 +37,15 @@ const SMALL_BYTES = 1024 * 1024;
 /** Hashes one file after another; its threads are started when the first large one comes. */
 export class LazyHasher {
   #hasher: FileHasher | undefined;
+  #buffer: Uint8Array | undefined;
 
   async hash(task: HashTask, onBytes: (bytes: number) => void): Promise<HashedFile> {
     if (task.size > SMALL_BYTES) {
       this.#hasher ??= new FileHasher();
       return this.#hasher.hash(task, onBytes);
     }
-    const file = hashHere(task);
+    this.#buffer ??= bufferForHere();
+    const file = await hashHere(task, this.#buffer);
     onBytes(file.identity.size);
     return file;
   }

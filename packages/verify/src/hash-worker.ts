@@ -1,91 +1,113 @@
 import type { Hash } from "node:crypto";
 import { type MessagePort, parentPort, workerData } from "node:worker_threads";
-import type { HashAnswer, HashTask } from "./hash-pool.ts";
-import { OpenFile, startHash } from "./open-file.ts";
+import { alignedBuffers } from "@k3/stage";
+import { startHash } from "./hash-here.ts";
+import type { HashAnswer, HashedFile, HashTask } from "./hash-pool.ts";
+import { OpenFile } from "./open-file.ts";
 
 /**
- * Two threads per file: one reads and takes CRC-32s, the other computes the cryptographic hash, so that the pair runs
- * at the speed of the slowest of disk, reading and hash. Buffers go back and forth between them without being copied.
+ * Two threads per file: one has blocks read and takes CRC-32s, the other computes the cryptographic hash, so that the
+ * pair runs at the speed of the slowest of disk, CRC-32 and hash. The disk has two reads under way while a third block
+ * is summed up and others are hashed: direct reads have no kernel that reads ahead for them. The blocks are memory that
+ * both threads see; who may touch one goes back and forth by its number.
  */
-const BUFFER_BYTES = 1024 * 1024;
-const BUFFERS = 3;
+const BLOCK_BYTES = 1024 * 1024;
+const READS = 2;
+const BLOCKS = 6;
 const PROGRESS_BYTES = 32 * 1024 * 1024;
 
 type ToDigest =
+  | { blocks: Uint8Array[] }
   | { start: HashTask["algorithm"]; size: number }
-  | { data: ArrayBuffer; length: number }
+  | { block: number; length: number }
   | { end: true };
-type ToReader = { free: ArrayBuffer } | { hash: string };
+type ToReader = { free: number } | { hash: string };
 
 const { role, port } = workerData as { role: "read" | "digest"; port: MessagePort };
 if (role === "read") read();
 else digest();
 
 function digest(): void {
+  let blocks: Uint8Array[] = [];
   let hash: Hash | undefined;
+  const answer = (message: ToReader) => port.postMessage(message);
   port.on("message", (message: ToDigest) => {
-    if ("start" in message) {
-      hash = startHash({ algorithm: message.start, size: message.size });
-    } else if ("data" in message) {
-      hash!.update(new Uint8Array(message.data, 0, message.length));
-      port.postMessage({ free: message.data } satisfies ToReader, [message.data]);
-    } else {
-      port.postMessage({ hash: hash!.digest("hex") } satisfies ToReader);
-    }
+    if ("blocks" in message) blocks = message.blocks;
+    else if ("start" in message) hash = startHash({ algorithm: message.start, size: message.size });
+    else if ("block" in message) {
+      hash!.update(blocks[message.block]!.subarray(0, message.length));
+      answer({ free: message.block });
+    } else answer({ hash: hash!.digest("hex") });
   });
 }
 
 function read(): void {
-  const free = Array.from({ length: BUFFERS }, () => new ArrayBuffer(BUFFER_BYTES));
-  let file: OpenFile | undefined;
+  const blocks = alignedBuffers(BLOCKS, BLOCK_BYTES);
+  const free = Array.from(blocks.keys());
   const answer = (value: HashAnswer) => parentPort!.postMessage(value);
-  const fail = (error: unknown) => {
-    const { message, code } = error as NodeJS.ErrnoException;
-    file?.close();
-    file = undefined;
-    answer({ error: { message, code } });
-  };
-  const pump = () => {
+  const tell = (message: ToDigest) => port.postMessage(message);
+  let hash: string | undefined;
+  let wake = () => {};
+  /** Resolves when the other thread has given a block back, or the hash. */
+  const woken = () => new Promise<void>((resolve) => (wake = resolve));
+
+  tell({ blocks });
+  port.on("message", (message: ToReader) => {
+    if ("free" in message) free.push(message.free);
+    else hash = message.hash;
+    wake();
+  });
+
+  const hashFile = async (task: HashTask): Promise<HashedFile> => {
+    const file = new OpenFile(task);
+    const underWay: Promise<{ block: number; length: number }>[] = [];
+    let next = 0;
+    const readAhead = () => {
+      while (next < file.size && underWay.length < READS && free.length > 0) {
+        const block = free.pop()!;
+        const reading = file.read(blocks[block]!, next).then((length) => ({ block, length }));
+        // Whoever awaits it hears of an error; until then it is not unhandled.
+        reading.catch(() => free.push(block));
+        underWay.push(reading);
+        next += BLOCK_BYTES;
+      }
+    };
     try {
-      while (file && !file.ended && free.length > 0) {
-        const buffer = free.pop()!;
-        const length = file.next(buffer);
-        if (length === 0) {
-          free.push(buffer);
-          port.postMessage({ end: true } satisfies ToDigest);
-        } else {
-          port.postMessage({ data: buffer, length } satisfies ToDigest, [buffer]);
-          if (file.unreported >= PROGRESS_BYTES) answer({ read: file.report() });
+      tell({ start: task.algorithm, size: task.size });
+      let unreported = 0;
+      for (readAhead(); underWay.length > 0 || next < file.size; readAhead()) {
+        const first = underWay.shift();
+        if (!first) {
+          await woken();
+          continue;
+        }
+        const { block, length } = await first;
+        readAhead();
+        tell({ block, length });
+        file.add(blocks[block]!.subarray(0, length));
+        unreported += length;
+        if (unreported >= PROGRESS_BYTES) {
+          answer({ read: unreported });
+          unreported = 0;
         }
       }
-    } catch (error) {
-      fail(error);
+      tell({ end: true });
+      hash = undefined;
+      while (hash === undefined) await woken();
+      answer({ read: unreported });
+      return file.finish(hash);
+    } finally {
+      for (const reading of await Promise.allSettled(underWay)) {
+        if (reading.status === "fulfilled") free.push(reading.value.block);
+      }
+      file.close();
     }
   };
+
   parentPort!.on("message", (task: HashTask) => {
-    try {
-      file = new OpenFile(task.path);
-    } catch (error) {
-      fail(error);
-      return;
-    }
-    port.postMessage({ start: task.algorithm, size: task.size } satisfies ToDigest);
-    pump();
-  });
-  port.on("message", (message: ToReader) => {
-    if ("free" in message) {
-      free.push(message.free);
-      pump();
-    } else if (file) {
-      try {
-        const last = file.report();
-        const done = file.finish(message.hash);
-        file = undefined;
-        answer({ read: last });
-        answer({ done });
-      } catch (error) {
-        fail(error);
-      }
-    }
+    hashFile(task).then(
+      (done) => answer({ done }),
+      ({ message, code }: NodeJS.ErrnoException) => answer({ error: { message, code } }),
+    );
   });
 }

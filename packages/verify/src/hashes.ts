@@ -33,6 +33,8 @@ export interface Proof {
   /** The hash of its bytes and how it was established; absent when it could not be read. */
   record?: HashRecord;
   how: "read" | "journal" | "download";
+  /** Of a file that was read now: whether past the page cache. */
+  direct?: boolean;
   fault?: VerifyFault;
 }
 
@@ -41,6 +43,10 @@ export interface HashReport {
   bytesRead: number;
   fromJournal: number;
 }
+
+/** Whether what was read now was all read past the page cache; false when nothing was. */
+export const readDirectly = (proofs: readonly Proof[]): boolean =>
+  proofs.some(({ direct }) => direct) && !proofs.some(({ direct }) => direct === false);
 
 /** Hashes files of the right size, `jobs` at a time in the order given, and journals each as it is finished. */
 export async function hashFiles(files: readonly SnapshotFile[], options: HashOptions): Promise<HashReport> {
@@ -143,7 +149,7 @@ async function hashOne(
   const how = "read";
   let hashed: HashedFile;
   try {
-    hashed = await hasher.hash({ path: full, algorithm, size }, onBytes);
+    hashed = await hasher.hash({ path: full, algorithm, size, direct: true }, onBytes);
   } catch (error) {
     throwIfAborted(signal);
     const { code, message } = error as NodeJS.ErrnoException;
@@ -151,6 +157,7 @@ async function hashOne(
     return { file, how, fault: { path, kind: "unreadable", expected: "a readable file", found: message } };
   }
   const { changed, ...facts } = hashed;
+  const { direct } = facts;
   const after = await stat(full, { bigint: true }).then(fileIdentity, () => undefined);
   if (changed || after?.ino !== facts.identity.ino || facts.identity.size !== size) {
     const fault: VerifyFault = {
@@ -159,12 +166,12 @@ async function hashOne(
       expected: "a file that nobody writes to",
       found: "one that was changed or replaced while it was read",
     };
-    return { file, how, fault };
+    return { file, how, direct, fault };
   }
   const record: HashRecord = { path, algorithm, how, ...facts };
   await journal.add(record);
-  if (provesContent(record, file)) return { file, record, how };
-  return { file, record, how, fault: await wrongContent(dir, file, record.hash, "") };
+  if (provesContent(record, file)) return { file, record, how, direct };
+  return { file, record, how, direct, fault: await wrongContent(dir, file, record.hash, "") };
 }
 
 /** The fault of a file with wrong bytes, called by its name when it is something else altogether. */

@@ -27,7 +27,9 @@ export function receiptOf({ expected, receipt, proofs, damaged, before }: Receip
     files.delete(path);
     if (!sound?.crc32) continue;
     const { identity, algorithm, hash, crc32 } = sound;
-    files.set(path, { path, identity, algorithm, hash, how: fault ? "journal" : how, crc32 });
+    // What is mended later was not read by us.
+    const direct = !fault && (sound.direct ?? false);
+    files.set(path, { path, identity, algorithm, hash, how: fault ? "journal" : how, direct, crc32 });
   }
   return {
     format: "k3-receipt",

@@ -14,7 +14,7 @@ import type { Expected } from "./expected.ts";
 import { findExtras } from "./extras.ts";
 import { HashJournal } from "./hash-journal.ts";
 import { hashSmall } from "./hash-small.ts";
-import { hashFiles } from "./hashes.ts";
+import { hashFiles, readDirectly } from "./hashes.ts";
 import { withHint } from "./hints.ts";
 import { receiptOf } from "./receipts.ts";
 import { checkSize } from "./sizes.ts";
@@ -27,6 +27,7 @@ export class VerifyRun {
   checked = 0;
   bytes = 0;
   bytesRead = 0;
+  direct = false;
   fromJournal = 0;
   readonly #options: VerifyOptions;
   readonly #expected: Expected | undefined;
@@ -82,7 +83,8 @@ export class VerifyRun {
   /** The structure of a directory with a listing: a config.json with wrong content is a fault, not a refused config. */
   async listedStructure({ selected }: Expected): Promise<void> {
     const config = selected.find(({ path }) => path === "config.json");
-    const fault = config && !this.#absent.has(config.path) ? hashSmall(this.#options.dir, config) : undefined;
+    const there = config && !this.#absent.has(config.path);
+    const fault = there ? await hashSmall(this.#options.dir, config) : undefined;
     if (fault) this.#fault(fault);
     else await this.structure(true);
   }
@@ -143,6 +145,7 @@ export class VerifyRun {
       );
       const proofs = [...first.proofs, ...rest.proofs];
       this.bytesRead = first.bytesRead + rest.bytesRead;
+      this.direct = readDirectly(proofs);
       this.fromJournal = first.fromJournal + rest.fromJournal;
       const damaged: Receipt["damaged"] = [];
       for (const proof of proofs) {

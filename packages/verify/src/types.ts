@@ -19,7 +19,7 @@ export interface VerifyOptions extends StageOptions {
   token?: string | undefined;
   /** Files that the repository does not have are faults, not remarks. */
   failOnExtra?: boolean | undefined;
-  /** Read every file, also those that are unchanged since they were read. */
+  /** Read every file from the disk, also those that are unchanged since they were read. */
   recheck?: boolean | undefined;
   /** Compare with the receipt of the last clean pass, chunk by chunk, and record what is damaged. */
   sinceReceipt?: boolean | undefined;
@@ -60,8 +60,13 @@ export interface VerifyResult {
   /** Files that were checked at this level, and their bytes as they should be. */
   checked: number;
   bytes: number;
-  /** Bytes read from disk and hashed in this run. */
+  /** Bytes read and hashed in this run. */
   bytes_read: number;
+  /**
+   * Those bytes came from the device, read past the page cache (O_DIRECT): all of them. False where the filesystem
+   * refuses that, and when nothing was read.
+   */
+  direct: boolean;
   /** Files whose hash was known from an earlier run, or from the download, and which have not changed since. */
   from_journal: number;
   faults: VerifyFault[];

@@ -66,6 +66,7 @@ async function verifyDirectory(options: VerifyOptions): Promise<VerifyResult> {
     checked: run.checked,
     bytes: run.bytes,
     bytes_read: run.bytesRead,
+    direct: run.direct,
     from_journal: run.fromJournal,
     faults,
     extra: run.extra,

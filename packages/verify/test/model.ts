@@ -103,7 +103,7 @@ export async function writeModel(dir: string): Promise<void> {
   }
 }
 
-const PATHS = [
+export const PATHS = [
   ".gitattributes",
   "config.json",
   "docs/notes on ünits.md",

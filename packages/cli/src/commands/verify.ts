@@ -20,7 +20,10 @@ export const verifyCommand = command({
       .option("revision", text("revision", "at this commit"))
       .option("manifest", text("manifest", "take them from this file (ours, or a tree file of hf)"))
       .option("fail-on-extra", flag("files that the repository does not have are faults"))
-      .option("recheck", flag("read every file again, also those unchanged since they were read"))
+      .option(
+        "recheck",
+        flag("read every file from the disk again, also those unchanged since they were read"),
+      )
       .option("since-receipt", flag("find what was damaged since the last clean verification, to the 64 MiB"))
       .option("jobs", { ...whole("jobs", "files to hash at a time", { min: 1, max: 64 }), default: "1" })
       .option("canary", flag("also run the first layers and compare with published results")),
@@ -52,6 +55,10 @@ export const verifyCommand = command({
       `${result.ok ? "ok" : counted(result.faults.length, "fault")}: ${result.checked} files, ${formatBytes(result.bytes)}, ` +
         `level ${result.level}${result.from_journal ? `, ${result.from_journal} unchanged since they were read` : ""}, ${formatSeconds(result.seconds)}`,
     );
+    if (result.bytes_read > 0 && !result.direct)
+      lines.push(
+        "read through the page cache, at least in part: the filesystem refuses direct reads (O_DIRECT), so this may prove memory instead of the disk",
+      );
     if (!result.complete)
       lines.push("not complete: this directory was asked to hold only some of the weight files");
     if (!result.ok) context.setExit(EXIT.data);
