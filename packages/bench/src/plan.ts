@@ -25,7 +25,9 @@ export interface PlanSource {
   name: string;
   config: K3Config;
   downloadBytes: number;
-  /** A file of it on the disk in question, to measure that disk with; null when nothing is there yet. */
+  /** Where it is; null for what is not there yet. */
+  dir: string | null;
+  /** A file of it on the disk in question, to measure that disk with; null when none is large enough. */
   file: string | null;
 }
 
@@ -33,6 +35,7 @@ export const RELEASED_PLAN_SOURCE: PlanSource = {
   name: RELEASE.repo,
   config: releasedConfig(),
   downloadBytes: RELEASE.shardBytes,
+  dir: null,
   file: null,
 };
 
@@ -46,6 +49,7 @@ export async function planSourceOfDirectory(dir: string): Promise<PlanSource> {
   const usable = file && (await stat(file).catch(() => undefined))?.isFile();
   return {
     name: dir,
+    dir,
     config,
     downloadBytes: snapshot ? snapshot.files.reduce((sum, { size }) => sum + size, 0) : sizes.textBytes,
     file: usable ? file : null,
@@ -55,7 +59,7 @@ export async function planSourceOfDirectory(dir: string): Promise<PlanSource> {
 export interface PlanOptions extends StageOptions {
   source: PlanSource;
   memory: number | "auto";
-  /** An existing directory on the disk in question; default the current one. */
+  /** An existing directory on the disk in question; default that of the source, else the current one. */
   dir?: string | undefined;
   /** Measured when undefined. */
   diskBytesPerSecond?: number | undefined;
@@ -151,7 +155,8 @@ export async function plan(options: PlanOptions): Promise<PlanResult> {
 export const scratchBytesFor = ({ downloadBytes }: PlanSource): number =>
   Math.min(2 ** 30, Math.max(2 ** 26, downloadBytes));
 
-async function measureDisk({ source, dir = ".", signal, onEvent }: PlanOptions): Promise<number> {
+async function measureDisk({ source, signal, onEvent, ...options }: PlanOptions): Promise<number> {
+  const dir = options.dir ?? source.dir ?? ".";
   const probe = await probeDisk(dir, {
     file: source.file ?? undefined,
     seconds: 1.5,

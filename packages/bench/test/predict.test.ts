@@ -109,6 +109,15 @@ describe("plan", () => {
     expect(result.advice[0]).toContain("a disk twice as fast");
   });
 
+  it("measures the disk that the source is on", async () => {
+    // Of this one no scratch file can be made: its filesystem has no blocks at all.
+    const source = { ...RELEASED_PLAN_SOURCE, dir: "/sys" };
+    await expect(plan({ source, memory: 16e9 })).rejects.toMatchObject({
+      code: "E_SPACE",
+      message: expect.stringContaining("measuring the disk of /sys needs"),
+    });
+  });
+
   it("refuses a budget below the least, with both numbers", async () => {
     await expect(
       plan({ source: RELEASED_PLAN_SOURCE, memory: 0.9e9, diskBytesPerSecond: 1e9 }),

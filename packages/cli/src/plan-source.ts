@@ -19,6 +19,8 @@ export async function planSource(source: string | undefined, options: StageOptio
     const snapshot = await readSnapshot(dir);
     return {
       ...(await planSourceOfDirectory(dir)),
+      // Only its config is there, and not for long.
+      dir: null,
       downloadBytes: snapshot!.files.reduce((sum, file) => sum + file.size, 0),
     };
   } finally {

@@ -15,7 +15,7 @@ export const planCommand = command({
         describe: "a repository of the Hub or a directory; the released Kimi K3 if not given",
       })
       .option("memory", memory("memory to plan for, or auto: what is free here"))
-      .option("disk", rate("disk", "read rate of the disk, like 240MB/s; measured here if not given"))
+      .option("disk", rate("disk", "read rate of the disk, like 240MB/s; measured if not given"))
       .option("download", rate("download", "rate of the link, like 1Gbit"))
       .option("codec", {
         choices: ["bf16", "none"] as const,
