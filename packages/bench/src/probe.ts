@@ -103,11 +103,21 @@ async function writeScratch(
     throw new StageError(
       "E_SPACE",
       `measuring the disk of ${dir} needs ${16 * EXPERT} bytes free; there are ${free}`,
+      { hint: "make room, or give the rate with --disk", details: { needed: 16 * EXPERT, available: free } },
     );
   }
   const random = randomSource(1);
   const block = new Float64Array(BLOCK / 8).map(() => random());
-  const handle = await open(path, "wx", 0o600);
+  const handle = await open(path, "wx", 0o600).catch((cause: NodeJS.ErrnoException) => {
+    throw new StageError(
+      "E_USAGE",
+      `measuring the disk of ${dir} needs a scratch file there: ${cause.message}`,
+      {
+        hint: "give a directory that can be written, or the rate with --disk",
+        cause,
+      },
+    );
+  });
   const meter = new Meter({
     stage: "doctor",
     phase: "writing a scratch file",
