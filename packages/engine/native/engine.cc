@@ -21,7 +21,7 @@ EngineSizes measure(const Weights& weights, const ExpertTable& experts) {
   sizes.tables = weights.blocks.size() * (sizeof(Block) + 24) + weights.segments.size() * sizeof(Segment) +
                  weights.pieces.size() * sizeof(Piece) +
                  experts.offsets.size() * (sizeof(double) + sizeof(uint16_t)) +
-                 size_t{experts.layers} * experts.experts * 28;
+                 size_t{experts.layers} * experts.experts * 44;
   return sizes;
 }
 

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
-#include <limits>
 
 #include "thread_pool.h"
 
@@ -14,28 +12,6 @@ namespace {
 // stopped.
 constexpr size_t kChunk = size_t{1} << 20;
 }  // namespace
-
-uint64_t ExpertTable::bytes() const {
-  uint64_t sum = 0;
-  for (uint64_t part : part_bytes) sum += part;
-  return sum;
-}
-
-Error ExpertTable::check(const std::vector<FileSpec>& specs) const {
-  const size_t count = size_t{layers} * experts * parts;
-  if (parts == 0 || parts > kMaxParts || part_bytes.size() != parts || offsets.size() != count ||
-      files.size() != count) {
-    return {"E_DEFECT", "the expert table has a wrong size", ""};
-  }
-  for (size_t i = 0; i < count; ++i) {
-    const uint64_t bytes = part_bytes[i % parts];
-    if (!(offsets[i] >= 0) || offsets[i] > 9e15 || files[i] >= specs.size() || bytes > specs[files[i]].size ||
-        static_cast<uint64_t>(offsets[i]) > specs[files[i]].size - bytes) {
-      return {"E_DEFECT", "a part of expert " + std::to_string(i / parts % experts) + " leaves its file", ""};
-    }
-  }
-  return {};
-}
 
 size_t ExpertStore::slot_bytes(const ExpertTable& table) {
   // Every part might be a run of its own, and each run begins somewhere in a page.
@@ -66,7 +42,7 @@ Error ExpertStore::open(const Options& options) {
   slots_.resize(slots);
   for (uint32_t s = slots; s-- > 0;) free_.push_back(s);
   slot_of_.assign(experts, -1);
-  seen_.assign(experts, {});
+  worth_.open(table_.layers, table_.experts, slots, std::move(options_.census));
   counted_.uses.assign(experts, 0);
   passing_.uses.assign(experts, 0);
   for (uint32_t r = 0; r < options.readers; ++r) {
@@ -77,7 +53,7 @@ Error ExpertStore::open(const Options& options) {
 
 void ExpertStore::begin_pass(uint32_t tokens) {
   owed_ = 0;
-  clock_ += tokens;
+  worth_.begin_pass(tokens);
   passing_.tokens = tokens;
   std::fill(passing_.uses.begin(), passing_.uses.end(), 0);
 }
@@ -93,6 +69,7 @@ void ExpertStore::end_pass(bool good) {
 void ExpertStore::begin_layer(uint32_t layer, std::span<const ExpertUse> uses) {
   std::lock_guard lock(mutex_);
   layer_ = layer;
+  worth_.begin_layer(layer);
   uses_.assign(uses.begin(), uses.end());
   requests_.assign(uses.size(), {});
   given_ = next_start_ = 0;
@@ -101,14 +78,13 @@ void ExpertStore::begin_layer(uint32_t layer, std::span<const ExpertUse> uses) {
   counters.experts_requested.fetch_add(uses.size(), std::memory_order_relaxed);
   for (size_t i = 0; i < uses.size(); ++i) {
     const size_t expert = size_t{layer} * table_.experts + uses[i].expert;
-    Seen& seen = seen_[expert];
-    seen.count = std::ldexp(seen.count, -static_cast<int>(clock_ - seen.clock)) + uses[i].recency;
-    seen.clock = clock_;
+    worth_.chosen(expert, uses[i].recency);
     passing_.uses[expert] += uses[i].tokens;
     if (slot_of_[expert] >= 0) {
       requests_[i].slot = static_cast<uint32_t>(slot_of_[expert]);
       requests_[i].stage = Stage::ready;
       slots_[requests_[i].slot].in_use = true;
+      worth_.hold(expert, requests_[i].slot);
       counters.experts_resident.fetch_add(1, std::memory_order_relaxed);
     } else {
       owed_ += table_.bytes();
@@ -124,26 +100,10 @@ ExpertCensus ExpertStore::take_census() {
   return taken;
 }
 
-// What an expert is worth: how often it was asked for, halved with every token since, and how often per token
-// in earlier runs, over the layers that pass until its own comes round again. An LRU keeps nothing below one
-// token's working set; this keeps what recurs.
-double ExpertStore::value(int64_t expert) const {
-  const Seen& seen = seen_[static_cast<size_t>(expert)];
-  const uint32_t layer = static_cast<uint32_t>(expert / table_.experts);
-  const uint32_t distance = layer > layer_ ? layer - layer_ : layer + table_.layers - layer_;
-  const double recent = std::ldexp(static_cast<double>(seen.count), -static_cast<int>(clock_ - seen.clock));
-  const double usual = options_.census.empty() ? 0 : options_.census[static_cast<size_t>(expert)];
-  return (recent + usual) / distance;
-}
-
 // Of the cached experts that this layer does not use: what the least worthy is worth. More than any when none
 // may go.
 double ExpertStore::least_value() {
-  if (least_ >= 0) return least_;
-  least_ = std::numeric_limits<double>::infinity();
-  for (const Slot& slot : slots_) {
-    if (slot.cached && !slot.in_use) least_ = std::min(least_, value(slot.expert));
-  }
+  if (least_ < 0) least_ = worth_.least().worth;
   return least_;
 }
 
@@ -175,8 +135,7 @@ void ExpertStore::start_reads() {
 bool ExpertStore::assign(uint32_t index) {
   Request& request = requests_[index];
   const size_t expert = size_t{layer_} * table_.experts + uses_[index].expert;
-  if (files_.fast() && cached_count_ == options_.cached &&
-      value(static_cast<int64_t>(expert)) <= least_value()) {
+  if (files_.fast() && cached_count_ == options_.cached && worth_.of(expert) <= least_value()) {
     request.stage = Stage::ready;  // to be streamed
     request.slot = kStream;
     return true;
@@ -276,28 +235,34 @@ void ExpertStore::settle(const Ready& ready) {
   const uint32_t index = requests_[ready.index].slot;
   if (index == kStream) return;
   Slot& slot = slots_[index];
+  const size_t expert = static_cast<size_t>(slot.expert);
   slot.in_use = false;
-  if (slot.cached) return;
-  uint32_t leaving = index;
+  if (slot.cached) return worth_.unhold(expert, index);
+  bool stays = false;
   if (cached_count_ < options_.cached) {
     ++cached_count_;
-    leaving = kStream;
+    stays = true;
   } else if (options_.cached > 0) {
-    double least = value(slot.expert);
-    for (uint32_t s = 0; s < slots_.size(); ++s) {
-      if (!slots_[s].cached || slots_[s].in_use) continue;
-      const double v = value(slots_[s].expert);
-      if (v < least) least = v, leaving = s;
-    }
+    const ExpertWorth::Least least = worth_.least();
+    stays = least.worth < worth_.of(expert);
+    if (stays) evict(least.slot);
   }
-  if (leaving != index) {
-    slot.cached = true;
-    slot_of_[static_cast<size_t>(slot.expert)] = static_cast<int32_t>(index);
-  }
-  if (leaving == kStream) return;
-  if (slots_[leaving].cached) slot_of_[static_cast<size_t>(slots_[leaving].expert)] = -1;
-  slots_[leaving] = {.fresh = false};
-  free_.push_back(leaving);
+  if (!stays) return leave(index);
+  slot.cached = true;
+  slot_of_[expert] = static_cast<int32_t>(index);
+  worth_.keep(expert, index);
+}
+
+void ExpertStore::evict(uint32_t index) {
+  const size_t expert = static_cast<size_t>(slots_[index].expert);
+  slot_of_[expert] = -1;
+  worth_.drop(expert, index);
+  leave(index);
+}
+
+void ExpertStore::leave(uint32_t index) {
+  slots_[index] = {.fresh = false};
+  free_.push_back(index);
 }
 
 void ExpertStore::end_layer() {
@@ -310,9 +275,11 @@ void ExpertStore::end_layer() {
     Slot& slot = slots_[requests_[i].slot];
     if (!slot.in_use) continue;
     slot.in_use = false;
-    if (slot.cached) continue;
-    slot = {.fresh = false};
-    free_.push_back(requests_[i].slot);
+    if (slot.cached) {
+      worth_.unhold(static_cast<size_t>(slot.expert), requests_[i].slot);
+    } else {
+      leave(requests_[i].slot);
+    }
   }
   requests_.clear();
   uses_.clear();

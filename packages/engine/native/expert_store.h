@@ -11,26 +11,11 @@
 #include <thread>
 #include <vector>
 
+#include "expert_table.h"
+#include "expert_worth.h"
 #include "file_reader.h"
 
 namespace k3 {
-
-enum class ExpertFormat : uint8_t { mxfp4 = 0, bf16 = 1, f32 = 2 };
-
-// Where the parts of every expert are. Parts: w1 packed, w1 scale, w2 packed, w2 scale, w3 packed, w3 scale,
-// or w1, w2, w3.
-struct ExpertTable {
-  ExpertFormat format = ExpertFormat::mxfp4;
-  uint32_t parts = 0, layers = 0, experts = 0;
-  std::vector<uint64_t> part_bytes;
-  std::vector<double> offsets;  // [layers][experts][parts], absolute
-  std::vector<uint16_t> files;  // same
-  uint64_t bytes() const;       // of one expert
-  size_t index(uint32_t layer, uint32_t expert, uint32_t part) const {
-    return (size_t{layer} * experts + expert) * parts + part;
-  }
-  Error check(const std::vector<FileSpec>& specs) const;
-};
 
 // One expert that a pass needs, and how much the tokens of the pass say for its return: the sum over the
 // tokens that chose it of 1/2 to the power of the number of tokens that came after.
@@ -45,8 +30,6 @@ struct ExpertCensus {
   uint64_t tokens = 0;
   std::vector<uint32_t> uses;  // [layers][experts]
 };
-
-inline constexpr uint32_t kMaxParts = 6;
 
 class ExpertStore {
  public:
@@ -108,18 +91,15 @@ class ExpertStore {
     size_t bytes, at;  // `at`: page-aligned place in the slot
     bool fresh;
   };
-  struct Seen {
-    float count = 0;
-    uint32_t clock = 0;
-  };
 
   void start_reads();             // mutex_ held
   bool assign(uint32_t request);  // mutex_ held
   template <typename F>
   void each_run(size_t expert, F&& f) const;
-  double value(int64_t expert) const;
-  double least_value();
-  void settle(const Ready& ready);  // mutex_ held
+  double least_value();  // mutex_ held, as for the next three
+  void settle(const Ready& ready);
+  void evict(uint32_t slot);
+  void leave(uint32_t slot);  // empties a slot that is not in the cache
   void read_loop();
 
   const ExpertTable& table_;
@@ -131,9 +111,9 @@ class ExpertStore {
   std::vector<Slot> slots_;
   std::vector<uint32_t> free_;
   std::vector<int32_t> slot_of_;  // per expert of every layer: its cached slot, or -1
-  std::vector<Seen> seen_;
+  ExpertWorth worth_;
   ExpertCensus counted_, passing_;  // of whole passes, and of the one at work
-  uint32_t clock_ = 0, cached_count_ = 0;
+  uint32_t cached_count_ = 0;
 
   uint32_t layer_ = 0;
   std::vector<ExpertUse> uses_;

@@ -1,0 +1,4 @@
+export function buildEviction(
+  directory: string,
+  native?: string,
+): (...settings: readonly (string | number)[]) => string;
