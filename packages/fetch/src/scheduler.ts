@@ -57,7 +57,9 @@ export class Scheduler {
       hashed += job.hashedBytes;
       bytes += job.file.size;
     }
-    return bytes === 0 ? "downloading" : `hashing what is here, ${Math.floor((100 * hashed) / bytes)} %`;
+    return bytes === 0
+      ? "downloading"
+      : `checking what was received, ${Math.floor((100 * hashed) / bytes)} %`;
   }
 
   /** Downloads and publishes every file. Throws the first fatal error, after all that was written has been made safe. */

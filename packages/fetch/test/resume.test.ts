@@ -334,7 +334,7 @@ it("what an earlier run left of a file does not count as speed", async () => {
   expect(Math.max(...rates)).toBeLessThan(8 * MIB);
 });
 
-it("says that it hashes, and how far, when that is all there is to wait for", async () => {
+it("says that it checks what came, and how far, when that is all there is to wait for", async () => {
   const hub = await serve([syntheticFile("model.safetensors", 400 * MIB, { seed: 6 })]);
   const dir = await temporary();
   const stop = new AbortController();
@@ -347,7 +347,7 @@ it("says that it hashes, and how far, when that is all there is to wait for", as
   const { events } = await run(hub, dir, options);
   // A few megabytes come at once; before the file can be published the other hundreds are read back.
   const phases = events.flatMap((event) => (event.type === "progress" ? [event.phase] : []));
-  const shares = phases.flatMap((phase) => /^hashing what is here, (\d+) %$/.exec(phase)?.[1] ?? []);
+  const shares = phases.flatMap((phase) => /^checking what was received, (\d+) %$/.exec(phase)?.[1] ?? []);
   expect(shares.length).toBeGreaterThan(0);
   expect(shares.map(Number)).toEqual(shares.map(Number).sort((a, b) => a - b));
 });
