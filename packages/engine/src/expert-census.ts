@@ -99,12 +99,18 @@ async function add(path: string, owner: CensusOwner, counted: ExpertCensus): Pro
 }
 
 export function formatCensus(owner: CensusOwner, { tokens, uses }: ExpertCensus): Buffer {
-  const shift = Math.max(0, Math.ceil(Math.log2(tokens / MOST_TOKENS)));
+  const halved = 2 ** Math.max(0, Math.ceil(Math.log2(tokens / MOST_TOKENS)));
   const { configSha256, layers, experts } = owner;
-  const header: CensusHeader = { version: VERSION, configSha256, layers, experts, tokens: tokens >>> shift };
+  const header: CensusHeader = {
+    version: VERSION,
+    configSha256,
+    layers,
+    experts,
+    tokens: Math.floor(tokens / halved),
+  };
   const json = Buffer.from(JSON.stringify(header));
   const counts = Buffer.alloc(uses.length * 2);
-  for (let i = 0; i < uses.length; i++) counts.writeUInt16LE(uses[i]! >>> shift, i * 2);
+  for (let i = 0; i < uses.length; i++) counts.writeUInt16LE(Math.floor(uses[i]! / halved), i * 2);
   const content = Buffer.concat([MAGIC, u32(json.length), json, counts]);
   return Buffer.concat([content, u32(crc32(content))]);
 }
@@ -129,6 +135,8 @@ export function parseCensus(bytes: Buffer, owner: CensusOwner, path: string): Ex
   const census = emptyCensus(owner);
   census.tokens = header.tokens;
   for (let i = 0; i < census.uses.length; i++) census.uses[i] = bytes.readUInt16LE(end + i * 2);
+  // A token chooses an expert once at most.
+  if (census.uses.some((uses) => uses > census.tokens)) throw fault(path, "counts more uses than tokens");
   return census;
 }
 

@@ -71,6 +71,25 @@ test.each([
   expect(await readCensus(path, other)).toEqual(counted);
 });
 
+test("more uses than tokens are refused, and the next save puts the file right", async () => {
+  await writeFile(path, byHand({ version: 1, ...OWNER, tokens: 5 }, [0, 6, 65_535, 0, 0, 5]));
+  await expect(readCensus(path, OWNER)).rejects.toMatchObject({
+    code: "E_DATA",
+    message: expect.stringContaining("more uses than tokens"),
+  });
+  await addToCensus(path, OWNER, { tokens: 1, uses: new Uint32Array(6).fill(1) });
+  expect(await readCensus(path, OWNER)).toEqual({ tokens: 1, uses: new Uint32Array(6).fill(1) });
+});
+
+test.each([2 ** 32, 2 ** 46, 2 ** 53 - 2])(
+  "a file of %i tokens takes more, and fits after it",
+  async (tokens) => {
+    await writeFile(path, byHand({ version: 1, ...OWNER, tokens }, [0, 6, 65_535, 0, 0, 65_535]));
+    await addToCensus(path, OWNER, { tokens: 1, uses: new Uint32Array(6).fill(1) });
+    expect((await readCensus(path, OWNER)).tokens).toBeGreaterThanOrEqual(8192);
+  },
+);
+
 test("models that share a file save one after the other, and nothing of either is lost", async () => {
   const counted = { tokens: 3, uses: Uint32Array.of(3, 0, 0, 0, 1, 0) };
   await Promise.all(Array.from({ length: 20 }, () => addToCensus(path, OWNER, counted)));
