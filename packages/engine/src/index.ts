@@ -8,7 +8,9 @@ export {
 export { censusPath } from "./expert-census.ts";
 export { instructionSets, nativeFile } from "./loader.ts";
 export { type AvailableMemory, availableMemory } from "./memory.ts";
-export { Model, type ModelOptions, type Pass, type PassStats, type Tuning } from "./model.ts";
+export { Model } from "./model.ts";
+export type { ModelOptions, Tuning } from "./model-options.ts";
+export type { Pass, PassStats } from "./pass.ts";
 export type { MemoryPlan } from "./plan.ts";
 export { type RunOptions, type RunResult, type RunStep, run } from "./run.ts";
 export {

@@ -14,6 +14,8 @@ export interface PlanInput {
   sessions: number;
   /** The most tokens a pass should take; fewer when memory is short. */
   chunk: number;
+  /** Positions whose logits are kept, all of them; none if not given. */
+  allLogits?: number;
   vocab: number;
   moeLayers: number;
   experts: number;
@@ -33,6 +35,8 @@ export interface MemoryPlan {
     state: number;
     latentCache: number;
     activations: number;
+    /** Of all positions of a prefill, where they were asked for. */
+    logits: number;
     workers: number;
     ring: number;
     expertsInFlight: number;
@@ -152,12 +156,18 @@ function workingForm(input: PlanInput, chunk: number, ringBlocks: number, inFlig
     state: sizes.stateFixed * sessions,
     latentCache: sizes.statePosition * input.contextTokens * sessions,
     activations: sizes.activations + (chunk - 1) * sizes.activationsPerToken,
+    logits: logitsBytes(input.allLogits ?? 0, chunk, input.vocab),
     workers: (sizes.perWorker + STACK) * threads,
     ring: sizes.ringSlot * ringBlocks,
     expertsInFlight: sizes.expertSlot * expertsInFlight,
   };
   const bytes = Object.values(parts).reduce((sum, part) => sum + part, 0);
   return { bytes, parts, chunk, ringBlocks, expertsInFlight };
+}
+
+/** What it takes to keep the logits of so many positions: theirs, and those of the chunk at work on their way, twice. */
+export function logitsBytes(positions: number, chunk: number, vocab: number): number {
+  return (positions + 2 * Math.min(positions, chunk)) * vocab * 4;
 }
 
 /** Blocks between two pauses. */

@@ -1,13 +1,14 @@
 import { runInSlices, StageError, type StageOptions } from "@k3/stage";
-import type { Model, PassStats } from "./model.ts";
+import type { Model } from "./model.ts";
 import { FORWARD_ALL_LOGITS, FORWARD_LAST_LOGITS, FORWARD_TRACE, type NativeState } from "./native.ts";
+import type { PassStats } from "./pass.ts";
 import { loadState, saveState } from "./state-file.ts";
 import { createSampler, type Sampler } from "./text/index.ts";
 
 export interface PrefillOptions extends StageOptions {
   /** Called after every pass, with the record of what it did. */
   onPass?: ((record: PassRecord) => void) | undefined;
-  /** Keep the logits of every position of this call in `allLogits` (vocab x 4 bytes each). */
+  /** Keep the logits of every position of this call in `allLogits` (vocab x 4 bytes each); see ModelOptions.allLogits. */
   allLogits?: boolean | undefined;
   /** Record chosen experts and layer maxima in the pass records. */
   trace?: boolean | undefined;
@@ -97,8 +98,8 @@ export class Session {
 
   /**
    * Appends ids and runs everything pending through the model, in chunks. Afterwards `logits` belong to the last id.
-   * Throws E_USAGE for ids outside the vocabulary, no ids at all, or a full context; E_READ when a weight cannot be read;
-   * E_INTERRUPTED when the signal stopped it (inside a pass the session can then only be rolled back or closed).
+   * Throws E_USAGE for ids outside the vocabulary, no ids at all, or a full context; E_MEMORY when there is no room for `allLogits`;
+   * E_READ when a weight cannot be read; E_INTERRUPTED when the signal stopped it (inside a pass the session can then only be rolled back or closed).
    */
   async prefill(ids: readonly number[], options: PrefillOptions = {}): Promise<PassStats[]> {
     return this.#exclusively(async (state) => {
@@ -106,6 +107,7 @@ export class Session {
       const pending = [...this.#ids.slice(state.position), ...ids];
       if (pending.length === 0) throw new StageError("E_USAGE", "there are no ids to run");
       this.#requireRoom(state, pending.length);
+      if (options.allLogits) this.#model.keepLogits(state, pending.length);
       // Not spread: a long prompt has more ids than a call can have arguments.
       for (const id of ids) this.#ids.push(id);
       return this.#run(state, pending, "prefill", options);
@@ -213,6 +215,7 @@ export class Session {
     const { vocabSize } = this.#model.config;
     const list: PassStats[] = [];
     this.#logits = null;
+    if (!options.allLogits) this.#model.keepLogits(state, 0);
     this.#allLogits = options.allLogits ? new Float32Array(ids.length * vocabSize) : null;
     for (let at = 0; at < ids.length; at += chunk) {
       const part = ids.slice(at, at + chunk);

@@ -53,6 +53,20 @@ describe("models", () => {
     await expect(session.prefill([1])).rejects.toBeInstanceOf(StageError);
   });
 
+  test("closed twice: neither call is done before the other", async () => {
+    const model = await open();
+    const running = model
+      .session()
+      .prefill(Array(400).fill(3))
+      .catch(() => "stopped");
+    const done: string[] = [];
+    const first = model.close().then(() => done.push("first"));
+    await model.close();
+    expect(done).toEqual(["first"]);
+    await Promise.all([first, running]);
+    await model.close();
+  });
+
   test("an aborted signal stops a pass; the session can be rolled back and goes on", async () => {
     const model = await open({ sessions: 2 });
     const session = model.session();

@@ -44,13 +44,15 @@ describe("the memory plan", () => {
         fc.integer({ min: 1, max: 400 }),
         fc.integer({ min: 1, max: 200_000 }),
         fc.integer({ min: 1, max: 128 }),
-        (tenths, contextTokens, threads) => {
+        fc.integer({ min: 0, max: 5000 }),
+        (tenths, contextTokens, threads, allLogits) => {
           const budgetBytes = tenths * 5e8;
           try {
-            const plan = planMemory(input({ budgetBytes, contextTokens, threads }));
+            const plan = planMemory(input({ budgetBytes, contextTokens, threads, allLogits }));
             expect(plan.plannedBytes).toBeLessThanOrEqual(budgetBytes);
             expect(Math.abs(total(plan) - plan.plannedBytes)).toBeLessThan(1);
             expect(plan.chunk).toBeGreaterThanOrEqual(1);
+            expect(plan.parts.logits).toBeGreaterThanOrEqual(allLogits * 163_840 * 4);
           } catch (error) {
             const { code, details } = error as { code: string; details: { needed: number; given: number } };
             expect(code).toBe("E_MEMORY");

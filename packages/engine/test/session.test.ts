@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { StageError } from "@k3/stage";
 import { withTempDir } from "@k3/testkit";
 import { beforeAll, describe, expect, test } from "vitest";
-import { Model, type Session } from "../src/index.ts";
+import { Model, type ModelOptions, type Session } from "../src/index.ts";
 import { type PackedMiniature, packedMiniature } from "./miniature.ts";
 
 let miniature: PackedMiniature;
@@ -16,7 +16,7 @@ beforeAll(async () => {
 
 async function withModel<T>(
   use: (model: Model) => Promise<T>,
-  options: { sessions?: number; layers?: number; contextTokens?: number } = {},
+  options: Partial<ModelOptions> = {},
 ): Promise<T> {
   const model = await Model.open({
     modelDir: miniature.dir,
@@ -63,6 +63,41 @@ describe("a session", () => {
         expect(bytes(parts.logits)).toBe(bytes(whole.allLogits!.slice(at * vocabSize, (at + 1) * vocabSize)));
       }
     }));
+
+  test("keeps the logits of all positions only where there is room for them, planned or left", async () => {
+    const budget = { memory: 700e6, contextTokens: 200_000, sessions: 2 };
+    await withModel(async (model) => {
+      const { budgetBytes, plannedBytes } = model.plan;
+      const left = Math.floor((budgetBytes - plannedBytes) / (model.config.vocabSize * 4));
+      const session = model.session();
+      const many = Array<number>(left + 1).fill(3);
+      expect(await failure(session.prefill(many, { allLogits: true }))).toMatchObject({
+        code: "E_MEMORY",
+        details: { given: budgetBytes - plannedBytes },
+      });
+      expect(session.ids).toEqual([]);
+    }, budget);
+    await withModel(
+      async (model) => {
+        const { vocabSize } = model.config;
+        const { budgetBytes, plannedBytes, chunk, parts } = model.plan;
+        expect(parts.logits).toBeGreaterThanOrEqual(40 * vocabSize * 4);
+        const [one, other] = [model.session(), model.session()];
+        await other.prefill(ids, { allLogits: true });
+        expect(other.allLogits).toHaveLength(40 * vocabSize);
+        // As many as fit, but not beside those that the other session keeps.
+        const rows = Math.floor((parts.logits + budgetBytes - plannedBytes) / (vocabSize * 4));
+        const most = Array<number>(rows <= 3 * chunk ? Math.floor(rows / 3) : rows - 2 * chunk).fill(3);
+        const stopped = { allLogits: true, signal: AbortSignal.abort() };
+        expect((await failure(one.prefill(most, stopped))).code).toBe("E_MEMORY");
+        await other.prefill([1]);
+        expect((await failure(one.prefill(most, stopped))).code).toBe("E_INTERRUPTED");
+      },
+      { ...budget, allLogits: 40 },
+    );
+    const tooMany = withModel(async () => undefined, { ...budget, allLogits: 1_000_000 });
+    expect((await failure(tooMany)).code).toBe("E_MEMORY");
+  });
 
   test("generates what a recomputation from the start gives", () =>
     withModel(async (model) => {
