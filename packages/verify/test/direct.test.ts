@@ -6,12 +6,11 @@ import { readReceipt } from "@k3/stage";
 import { describe, expect, test } from "vitest";
 import type { VerifyResult } from "../src/types.ts";
 import { verify } from "../src/verify.ts";
-import { badDisk, mountExt4, mountRamfs, noDirectReads, placeInImage } from "./disks.ts";
+import { badDisk, mountExt4, mountRamfs, noDirectReads, placeInImage, sha256sum } from "./disks.ts";
 import { freeze, outcome, PATHS, put, temporaryDirectory, writeModel } from "./model.ts";
 
 const MIB = 1 << 20;
 const refused = noDirectReads();
-const sha256sum = (path: string) => execFileSync("sha256sum", [path], { encoding: "utf8" }).slice(0, 64);
 
 /** A model with files of random bytes beside it, by name and size, frozen with what sha256sum says of them. */
 async function withFiles(sizes: Record<string, number>, dir?: string): Promise<string> {

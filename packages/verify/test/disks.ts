@@ -1,4 +1,4 @@
-// Filesystems of a test's own, and disks that misbehave. Each says why it cannot be had where it cannot.
+// Filesystems of a test's own, disks that misbehave, and programs of the system. Each disk says why it cannot be had where it cannot.
 import { execFile, execFileSync } from "node:child_process";
 import { closeSync, constants, mkdtempSync, openSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -9,7 +9,9 @@ import { onTestFinished } from "vitest";
 const run = (command: string, ...args: string[]) =>
   execFileSync(command, args, { encoding: "utf8", stdio: ["ignore", "pipe", "pipe"] }).trim();
 
-const firstLine = (error: unknown) => (error as Error).message.trim().split("\n").slice(-1)[0]!;
+export const sha256sum = (path: string) => run("sha256sum", path).slice(0, 64);
+
+const lastLine = (error: unknown) => (error as Error).message.trim().split("\n").at(-1)!;
 
 /** Why files of the temporary directory cannot be read directly; undefined when they can. */
 export function noDirectReads(): string | undefined {
@@ -19,7 +21,7 @@ export function noDirectReads(): string | undefined {
     closeSync(openSync(join(dir, "file"), constants.O_RDONLY | constants.O_DIRECT));
     return undefined;
   } catch (error) {
-    return `${tmpdir()} refuses O_DIRECT: ${firstLine(error)}`;
+    return `${tmpdir()} refuses O_DIRECT: ${lastLine(error)}`;
   } finally {
     rmSync(dir, { recursive: true });
   }
@@ -39,7 +41,7 @@ function mounted(mount: (dir: string) => () => void): { dir: string } | string {
     return { dir };
   } catch (error) {
     rmSync(dir, { recursive: true });
-    return `it cannot be mounted here: ${firstLine(error)}`;
+    return `it cannot be mounted here: ${lastLine(error)}`;
   }
 }
 
