@@ -75,7 +75,7 @@ export function toStageError(error: unknown): StageError {
       cause: error,
     });
   }
-  const { code, path } = error as NodeJS.ErrnoException;
+  const { code, path, syscall } = error as NodeJS.ErrnoException;
   if (code === "ENOSPC" || code === "EDQUOT") {
     return new StageError("E_SPACE", `no space left on the disk${path ? ` of ${path}` : ""}`, {
       hint: "free some space and run the same command again; what is written so far is kept",
@@ -89,7 +89,10 @@ export function toStageError(error: unknown): StageError {
     return new StageError("E_USAGE", path ? `${path}: ${error.message}` : error.message, { cause: error });
   }
   if (code === "EIO") {
-    return new StageError("E_READ", `${path ? `${path}: ` : ""}the disk failed (${error.message})`, {
+    // A disk that takes nothing more is like a full one: what is written so far is kept, and more does not fit.
+    const writing = /^(write|f?sync|fdatasync|ftruncate|fallocate|rename)/.test(syscall ?? "");
+    const which = writing ? "E_SPACE" : "E_READ";
+    return new StageError(which, `${path ? `${path}: ` : ""}the disk failed (${error.message})`, {
       hint: "look at the disk's health (dmesg, smartctl); the same command goes on once it works again",
       cause: error,
     });

@@ -130,6 +130,11 @@ describe("errors", () => {
     const unreadable = await broken.read(Buffer.alloc(1), 0, 1, 0).catch(toStageError);
     expect(unreadable).toMatchObject({ code: "E_READ", exit: 4, message: expect.stringContaining("EIO") });
     await broken.close();
+    // What Node gives for a failing disk: the system call tells reading (4) from writing (5, as a full disk).
+    const failing = (syscall: string) => Object.assign(new Error("EIO: i/o error"), { code: "EIO", syscall });
+    expect(["read", "write", "fsync", "fdatasync"].map((call) => toStageError(failing(call)).exit)).toEqual([
+      4, 5, 5, 5,
+    ]);
     const missing = await readFile(join(dir, "none")).catch(toStageError);
     expect(missing).toMatchObject({ code: "E_DATA", exit: 3 });
     expect(toStageError(new DOMException("stop", "AbortError"))).toMatchObject({ exit: 130 });
