@@ -2,9 +2,9 @@
 // their promises are settled through a thread-safe function. See src/native.ts for the types.
 #include <napi.h>
 
-#include <cstring>
-
-#include "codec.h"
+#include "addon_error.h"
+#include "addon_state.h"
+#include "addon_values.h"
 #include "engine.h"
 #include "options.h"
 
@@ -13,78 +13,6 @@ namespace {
 
 struct Instance {
   Napi::FunctionReference engine, state;
-};
-
-Napi::Object error_object(Napi::Env env, const Error& error) {
-  Napi::Object object = Napi::Error::New(env, error.message).Value();
-  object.Set("code", error.code);
-  if (!error.hint.empty()) object.Set("hint", error.hint);
-  return object;
-}
-
-void throw_error(Napi::Env env, const Error& error) {
-  Napi::Error(env, error_object(env, error)).ThrowAsJavaScriptException();
-}
-
-class NativeState : public Napi::ObjectWrap<NativeState> {
- public:
-  static Napi::Function define(Napi::Env env) {
-    return DefineClass(
-        env, "NativeState",
-        {InstanceAccessor<&NativeState::position>("position"),
-         InstanceAccessor<&NativeState::capacity>("capacity"),
-         InstanceAccessor<&NativeState::broken>("broken"), InstanceAccessor<&NativeState::bytes>("bytes"),
-         InstanceMethod<&NativeState::set_position>("setPosition"),
-         InstanceMethod<&NativeState::serialize>("serialize"),
-         InstanceMethod<&NativeState::deserialize>("deserialize"),
-         InstanceMethod<&NativeState::free>("free")});
-  }
-  explicit NativeState(const Napi::CallbackInfo& info) : Napi::ObjectWrap<NativeState>(info) {}
-  std::shared_ptr<SessionState> state;
-
- private:
-  Napi::Value position(const Napi::CallbackInfo& info) { return number(info, state ? state->position : 0); }
-  Napi::Value capacity(const Napi::CallbackInfo& info) { return number(info, state ? state->capacity : 0); }
-  Napi::Value broken(const Napi::CallbackInfo& info) {
-    return Napi::Boolean::New(info.Env(), !state || state->broken);
-  }
-  Napi::Value bytes(const Napi::CallbackInfo& info) {
-    return number(info, state ? state->serialized_bytes() : 0);
-  }
-  static Napi::Value number(const Napi::CallbackInfo& info, uint64_t n) {
-    return Napi::Number::New(info.Env(), static_cast<double>(n));
-  }
-  // Says how many positions deserialize() will fill; 0 empties the state.
-  Napi::Value set_position(const Napi::CallbackInfo& info) {
-    const double at = info[0].IsNumber() ? info[0].As<Napi::Number>().DoubleValue() : -1;
-    const bool good = state && at >= 0 && at <= state->capacity;
-    if (good) {
-      if (at == 0) state->clear();
-      state->broken = false;
-      state->position = static_cast<uint32_t>(at);
-    }
-    return Napi::Boolean::New(info.Env(), good);
-  }
-  template <typename F>
-  Napi::Value transfer(const Napi::CallbackInfo& info, F&& f) {
-    const double offset = info[0].IsNumber() ? info[0].As<Napi::Number>().DoubleValue() : -1;
-    bool good = state && offset >= 0 && info[1].IsTypedArray();
-    if (good) {
-      auto array = info[1].As<Napi::TypedArray>();
-      uint8_t* data = static_cast<uint8_t*>(array.ArrayBuffer().Data()) + array.ByteOffset();
-      good = f(static_cast<uint64_t>(offset), array.ByteLength(), data);
-    }
-    return Napi::Boolean::New(info.Env(), good);
-  }
-  Napi::Value serialize(const Napi::CallbackInfo& info) {
-    return transfer(info,
-                    [&](uint64_t at, uint64_t n, uint8_t* data) { return state->serialize(at, n, data); });
-  }
-  Napi::Value deserialize(const Napi::CallbackInfo& info) {
-    return transfer(info,
-                    [&](uint64_t at, uint64_t n, uint8_t* data) { return state->deserialize(at, n, data); });
-  }
-  void free(const Napi::CallbackInfo&) { state.reset(); }
 };
 
 // A job that has run, on its way back to JavaScript.
@@ -96,23 +24,12 @@ struct Done {
   PassResult result;
 };
 
-template <typename Array, typename T>
-Array to_array(Napi::Env env, const std::vector<T>& values) {
-  Array array = Array::New(env, values.size());
-  if (!values.empty()) std::memcpy(array.Data(), values.data(), values.size() * sizeof(T));
-  return array;
-}
-
 void settle(Napi::Env env, Done* done) {
   Napi::HandleScope scope(env);
   if (done->error) {
     done->deferred.Reject(error_object(env, done->error));
   } else if (done->is_pass) {
-    Napi::Object object = Napi::Object::New(env);
-    object.Set("logits", to_array<Napi::Float32Array>(env, done->result.logits));
-    object.Set("experts", to_array<Napi::Uint16Array>(env, done->result.experts));
-    object.Set("layerMax", to_array<Napi::Float32Array>(env, done->result.layer_max));
-    done->deferred.Resolve(object);
+    done->deferred.Resolve(to_value(env, done->result));
   } else {
     done->deferred.Resolve(env.Undefined());
   }
@@ -198,24 +115,7 @@ class NativeEngine : public Napi::ObjectWrap<NativeEngine> {
       throw_error(env, {"E_DEFECT", "the engine is not prepared, or open, or closed", ""});
       return env.Undefined();
     }
-    const Weights& weights = model_->weights;
-    const EngineSizes sizes = measure(weights, model_->experts);
-    Napi::Object out = Napi::Object::New(env);
-    const auto set = [&](const char* name, uint64_t n) { out.Set(name, static_cast<double>(n)); };
-    set("activations", sizes.activations), set("activationsPerToken", sizes.activations_per_token);
-    set("perWorker", sizes.per_worker), set("ringSlot", sizes.ring_slot),
-        set("expertSlot", sizes.expert_slot);
-    set("stateFixed", sizes.state_fixed), set("statePosition", sizes.state_position),
-        set("tables", sizes.tables);
-    Napi::Uint32Array stored = Napi::Uint32Array::New(env, weights.blocks.size());
-    Napi::Uint32Array pinned = Napi::Uint32Array::New(env, weights.blocks.size());
-    for (size_t b = 0; b < weights.blocks.size(); ++b) {
-      stored[b] = weights.blocks[b].stored;
-      pinned[b] = static_cast<uint32_t>(round_up(weights.buffer_bytes(weights.blocks[b]), kPage));
-    }
-    out.Set("storedBytes", stored);
-    out.Set("blockBytes", pinned);
-    return out;
+    return to_value(env, measure(model_->weights, model_->experts), model_->weights);
   }
 
   Napi::Value open(const Napi::CallbackInfo& info) {
@@ -372,27 +272,12 @@ class NativeEngine : public Napi::ObjectWrap<NativeEngine> {
 
   Napi::Value stats(const Napi::CallbackInfo& info) {
     const Napi::Env env = info.Env();
-    Napi::Object out = Napi::Object::New(env);
-    if (!engine_) return out;
-    const Counters& c = engine_->step.counters;
-    const auto set = [&](const char* name, uint64_t n) { out.Set(name, static_cast<double>(n)); };
-    set("layer", c.layer), set("trunkBytes", c.trunk_bytes), set("headBytes", c.head_bytes);
-    set("expertBytes", c.expert_bytes), set("embedBytes", c.embed_bytes), set("waitNs", c.wait_ns);
-    set("retries", c.retries), set("expertsRequested", c.experts_requested);
-    set("expertsResident", c.experts_resident);
-    set("pinnedBytes", engine_->pinned_bytes()), set("pinnedResident", engine_->pinned_resident());
-    set("expertsCached", engine_->experts_resident()), set("bufferedFiles", engine_->buffered_files());
-    out.Set("fastReads", engine_->reads_are_fast());
-    return out;
+    return engine_ ? to_value(env, *engine_) : Napi::Object::New(env);
   }
 
   Napi::Value take_census(const Napi::CallbackInfo& info) {
     const Napi::Env env = info.Env();
-    const ExpertCensus census = engine_ ? engine_->take_census() : ExpertCensus{};
-    Napi::Object out = Napi::Object::New(env);
-    out.Set("tokens", static_cast<double>(census.tokens));
-    out.Set("uses", to_array<Napi::Uint32Array>(env, census.uses));
-    return out;
+    return to_value(env, engine_ ? engine_->take_census() : ExpertCensus{});
   }
 
   Napi::ObjectReference given_;          // what the tables lie in
