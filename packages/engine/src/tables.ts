@@ -9,7 +9,8 @@ import {
   type TrunkTensor,
   tensorRows,
 } from "@k3/trunk";
-import type { NativeConfig, NativeModel } from "./native.ts";
+import type { NativeModel } from "./native.ts";
+import { nativeConfig } from "./native-config.ts";
 import { LAYER_ROLES, NO_TENSOR, roleOf } from "./tensor-roles.ts";
 
 /** Blocks or parts between two pauses: some tenths of a millisecond, several while the code is still cold. */
@@ -280,38 +281,4 @@ function dropUnused(files: readonly unknown[], used: Set<number>, lastIsTrunk: b
   return Uint32Array.from(files, (_, file) =>
     used.has(file) || (lastIsTrunk && file === files.length - 1) ? next++ : NO_TENSOR,
   );
-}
-
-function nativeConfig({ config: c, layers }: Checkpoint): NativeConfig {
-  return {
-    hidden: c.hiddenSize,
-    layers,
-    vocab: c.vocabSize,
-    rmsNormEps: c.rmsNormEps,
-    attnResBlockSize: c.attnResBlockSize,
-    situBeta: c.situBeta,
-    situLinearBeta: c.situLinearBeta,
-    intermediate: c.intermediateSize,
-    experts: c.experts,
-    expertsPerToken: c.expertsPerToken,
-    sharedInner: c.sharedExperts * c.moeIntermediateSize,
-    moeInner: c.moeIntermediateSize,
-    latent: c.routedExpertHiddenSize,
-    latentNorm: c.latentMoeUseNorm,
-    renormalize: c.moeRenormalize,
-    routedScale: c.routedScalingFactor,
-    mlaHeads: c.mla.heads,
-    qLora: c.mla.qLoraRank,
-    kvLora: c.mla.kvLoraRank,
-    nope: c.mla.qkNopeHeadDim,
-    rope: c.mla.qkRopeHeadDim,
-    vDim: c.mla.vHeadDim,
-    mlaGate: c.mla.outputGate,
-    kdaHeads: c.kda.heads,
-    kdaDim: c.kda.headDim,
-    kdaConv: c.kda.convKernel,
-    gateLowerBound: c.kda.gateLowerBound,
-    isMla: Uint8Array.from(c.attention.slice(0, layers), (kind) => (kind === "mla" ? 1 : 0)),
-    isMoe: Uint8Array.from(c.feedForward.slice(0, layers), (kind) => (kind === "moe" ? 1 : 0)),
-  };
 }

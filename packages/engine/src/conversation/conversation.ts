@@ -1,25 +1,18 @@
-import { type Lock, lockFile, StageError, type StageOptions, throwIfAborted } from "@k3/stage";
+import { StageError, type StageOptions } from "@k3/stage";
 import { END_OF_MESSAGE, END_OF_SEQUENCE } from "../text/chat-wording.ts";
-import {
-  type AssistantEvent,
-  AssistantParser,
-  createSampler,
-  type Message,
-  refuseMedia,
-  type Sampler,
-} from "../text/index.ts";
+import { type AssistantEvent, AssistantParser, type Message, type Sampler } from "../text/index.ts";
 import { costText, isComplete, messageOf } from "./answer.ts";
-import { encodeHistory } from "./history.ts";
-import { ConversationLog, type Kept, logPath, type Measured } from "./log.ts";
+import type { ConversationLog, Kept, Measured } from "./log.ts";
+import { closeParts, openParts, type Parts } from "./parts.ts";
 import type { ConversationRecord } from "./records.ts";
-import { changeBetween, sameModel, setupOf, setupRecord } from "./setup.ts";
-import { StateKeeper } from "./state-keeper.ts";
+import { changeBetween, sameModel, setupRecord } from "./setup.ts";
+import type { StateKeeper } from "./state-keeper.ts";
+import { Transcript } from "./transcript.ts";
 import type {
   ConversationOpenOptions,
   KeptTurn,
   Opened,
   Recomputation,
-  Setup,
   Turn,
   TurnOptions,
   Unfinished,
@@ -36,13 +29,12 @@ const MAX_TOKENS = 1024;
  */
 export class Conversation {
   readonly #options: ConversationOpenOptions;
-  readonly #setup: Setup;
+  readonly #parts: Parts;
+  readonly #transcript: Transcript;
   readonly #log: ConversationLog;
   readonly #keeper: StateKeeper;
   readonly #sampler: Sampler;
-  readonly #lock: Lock | null;
   readonly #endIds: readonly number[];
-  #turns: KeptTurn[];
   #prefillRate: Measured | null;
   /** Why the state of before cannot be used, when what stands before the messages changed; until the next answer. */
   #change: string | null = null;
@@ -51,21 +43,18 @@ export class Conversation {
   #busy = false;
   #opened: Opened = { turns: 0, reused_tokens: 0, recompute: null };
 
-  private constructor(
-    options: ConversationOpenOptions,
-    parts: { setup: Setup; log: ConversationLog; keeper: StateKeeper; sampler: Sampler; lock: Lock | null },
-    kept: Kept | null,
-  ) {
+  private constructor(options: ConversationOpenOptions, parts: Parts) {
+    const { model, tokenizer } = options;
+    const { setup, kept } = parts;
     this.#options = options;
-    this.#setup = parts.setup;
+    this.#parts = parts;
     this.#log = parts.log;
     this.#keeper = parts.keeper;
     this.#sampler = parts.sampler;
-    this.#lock = parts.lock;
-    this.#turns = kept?.turns ?? [];
+    this.#transcript = new Transcript(tokenizer, setup, model.plan.contextTokens, kept?.turns ?? []);
     this.#prefillRate = kept?.prefill ?? null;
-    const { specials } = options.tokenizer;
-    this.#endIds = [END_OF_MESSAGE, END_OF_SEQUENCE].flatMap((literal) => specials.get(literal) ?? []);
+    const ends = [END_OF_MESSAGE, END_OF_SEQUENCE];
+    this.#endIds = ends.flatMap((literal) => tokenizer.specials.get(literal) ?? []);
   }
 
   /**
@@ -76,35 +65,13 @@ export class Conversation {
    * cannot be used is no error: see `opened`.
    */
   static async open(options: ConversationOpenOptions): Promise<Conversation> {
-    const { model, tokenizer, dir = null, sampling } = options;
-    if (tokenizer.vocabSize > model.config.vocabSize) {
-      throw new StageError(
-        "E_CONFIG",
-        `the tokenizer has ${tokenizer.vocabSize} ids, the model ${model.config.vocabSize}`,
-      );
-    }
-    throwIfAborted(options.signal);
-    const lock = dir === null ? null : await lockFile(`${dir}/lock`, "talking");
-    let log: ConversationLog | undefined;
-    let keeper: StateKeeper | undefined;
+    const parts = await openParts(options);
     try {
-      const opened = await ConversationLog.open(dir === null ? null : logPath(dir));
-      log = opened.log;
-      keeper = new StateKeeper(model, dir === null ? null : `${dir}/state.k3`);
-      await keeper.requireSpace();
-      const kept = opened.kept;
-      const sampler = createSampler(
-        sampling?.seed === undefined && kept ? { ...sampling, seed: BigInt(kept.setup.seed) } : sampling,
-      );
-      if (kept && sampler.seed === BigInt(kept.setup.seed)) sampler.restoreState(kept.sampler);
-      const setup = setupOf(options, kept);
-      const conversation = new Conversation(options, { setup, log, keeper, sampler, lock }, kept);
-      await conversation.#begin(kept);
+      const conversation = new Conversation(options, parts);
+      await conversation.#begin(parts.kept);
       return conversation;
     } catch (error) {
-      keeper?.close();
-      await log?.close();
-      await lock?.release();
+      await closeParts(parts);
       throw error;
     }
   }
@@ -116,17 +83,12 @@ export class Conversation {
 
   /** The conversation so far in the OpenAI shape, thinking included; the answer of an open turn is not in it. */
   get messages(): readonly Message[] {
-    const { system } = this.#setup;
-    const begin: Message[] = system === null ? [] : [{ role: "system", content: system }];
-    return [
-      ...begin,
-      ...this.#turns.flatMap(({ messages, end }) => [...messages, ...(end ? [end.message] : [])]),
-    ];
+    return this.#transcript.messages;
   }
 
   /** The last turn when it can go on (`continue`), or null. */
   get unfinished(): Unfinished | null {
-    const last = this.#turns.at(-1);
+    const last = this.#transcript.last;
     // Under another beginning the model would not have come to these words.
     if (last === undefined || last.ids === null || this.#change !== null) return null;
     const tokens = last.ids.length;
@@ -137,12 +99,7 @@ export class Conversation {
 
   /** Calls of the last answer that have no result yet. */
   get openCalls(): readonly { id: string; name: string; arguments: unknown }[] {
-    const calls = this.#turns.at(-1)?.end?.message.tool_calls ?? [];
-    return calls.map((call) => ({
-      id: call.id ?? "",
-      name: call.function.name,
-      arguments: call.function.arguments,
-    }));
+    return this.#transcript.openCalls;
   }
 
   /**
@@ -159,8 +116,9 @@ export class Conversation {
       if (messages.length === 0) throw new StageError("E_USAGE", "there is nothing to say");
       await this.#endOpenTurn();
       const maxTokens = this.#maxTokens(options);
-      const begun = { messages, maxTokens, thinking: this.#setup.thinking, ids: [], end: null };
-      const { length: promptTokens } = this.#prompt([...this.#turns, { ...begun, promptTokens: 0 }]);
+      const { thinking } = this.#transcript.setup;
+      const begun = { messages, maxTokens, thinking, ids: [], end: null };
+      const { length: promptTokens } = this.#transcript.promptOf({ ...begun, promptTokens: 0 });
       const turn: KeptTurn = { ...begun, promptTokens };
       await this.#log.append({
         type: "turn",
@@ -168,7 +126,7 @@ export class Conversation {
         prompt_tokens: turn.promptTokens,
         max_tokens: maxTokens,
       });
-      this.#turns.push(turn);
+      this.#transcript.add(turn);
       return this.#answer(turn, options);
     });
   }
@@ -176,7 +134,7 @@ export class Conversation {
   /** Goes on with the last turn where it stopped, to the same answer as if it had not. Throws E_USAGE when it is finished. */
   async continue(options: TurnOptions = {}): Promise<Turn> {
     return this.#exclusively(async () => {
-      const turn = this.#turns.at(-1);
+      const turn = this.#transcript.last;
       if (turn === undefined || this.unfinished === null) {
         throw new StageError("E_USAGE", "there is no unfinished answer to go on with");
       }
@@ -193,36 +151,34 @@ export class Conversation {
   async reset(): Promise<void> {
     await this.#exclusively(async () => {
       await this.#log.append({ type: "reset" });
-      this.#turns = [];
+      this.#transcript.clear();
       this.#change = null;
       await this.#keeper.reset();
     });
   }
 
   /** Closes files, lock and session, not the model. */
-  async close(): Promise<void> {
-    this.#keeper.close();
-    await this.#log.close();
-    await this.#lock?.release();
+  close(): Promise<void> {
+    return closeParts(this.#parts);
   }
 
   async #begin(kept: Kept | null): Promise<void> {
     const { onEvent } = this.#options;
-    const record = setupRecord(this.#setup, this.#options, this.#sampler);
-    const last = this.#turns.at(-1);
+    const record = setupRecord(this.#transcript.setup, this.#options, this.#sampler);
+    const last = this.#transcript.last;
     this.#killed = last?.end === null;
     this.#change = kept === null || last === undefined ? null : changeBetween(kept.setup, record);
     // Ids of another model may mean anything.
-    if (kept && !sameModel(kept.setup, record)) for (const turn of this.#turns) turn.ids = null;
+    if (kept && !sameModel(kept.setup, record)) for (const turn of this.#transcript.turns) turn.ids = null;
     if (this.#change !== null && this.#killed) await this.#end(last!, "interrupted");
     if (kept === null || this.#change !== null || kept.setup.seed !== record.seed)
       await this.#log.append(record);
     if (last === undefined) return;
-    const history = this.unfinished ? this.#wanted(last) : this.#history();
+    const history = this.unfinished ? this.#transcript.wanted(last) : this.#transcript.history();
     await this.#keeper.load(history, this.#options);
     const reused = this.#keeper.session.position;
     const recompute = reused > 0 ? null : this.#recomputation(history.length);
-    this.#opened = { turns: this.#turns.length, reused_tokens: reused, recompute };
+    this.#opened = { turns: this.#transcript.turns.length, reused_tokens: reused, recompute };
     if (recompute) onEvent?.({ type: "log", level: "warn", stage: "chat", message: costText(recompute) });
   }
 
@@ -243,11 +199,12 @@ export class Conversation {
     this.#killed = false;
     try {
       if (!isComplete(turn, this.#endIds)) {
-        const wanted = this.#wanted(turn);
+        const wanted = this.#transcript.wanted(turn);
         reused = await this.#keeper.prepare(wanted, events);
-        if (reused === 0 && (this.#turns.length > 1 || turn.ids!.length > 0)) {
+        if (reused === 0 && (this.#transcript.turns.length > 1 || turn.ids!.length > 0)) {
           recomputed = this.#recomputation(wanted.length);
-          const told = this.#opened.recompute !== null && this.#opened.turns === this.#turns.length - 1;
+          const told =
+            this.#opened.recompute !== null && this.#opened.turns === this.#transcript.turns.length - 1;
           const message = costText(recomputed);
           if (!told) events.onEvent?.({ type: "log", level: "warn", stage: "chat", message });
         }
@@ -334,41 +291,15 @@ export class Conversation {
 
   /** A turn left open by a failure, or by a kill and not continued, ends where it stands. */
   async #endOpenTurn(): Promise<void> {
-    const last = this.#turns.at(-1);
+    const last = this.#transcript.last;
     if (last?.end === null) await this.#end(last, "interrupted");
     this.#killed = false;
   }
 
-  #history(): readonly number[] {
-    return encodeHistory(this.#options.tokenizer, this.#setup, this.#turns, false).ids;
-  }
-
-  /** The ids before the answer of the last of these turns. Throws E_USAGE when they cannot be encoded or have no room. */
-  #prompt(turns: readonly KeptTurn[]): readonly number[] {
-    const { tokenizer, model } = this.#options;
-    const { ids } = encodeHistory(tokenizer, this.#setup, turns, true);
-    refuseMedia(tokenizer, ids);
-    const { contextTokens } = model.plan;
-    if (ids.length <= contextTokens) return ids;
-    throw new StageError(
-      "E_USAGE",
-      `the conversation would have ${ids.length} tokens; the context has room for ${contextTokens}`,
-      { hint: "open the model with a larger contextTokens (k3 chat --context), or begin a new conversation" },
-    );
-  }
-
-  /** What the state must have read before the next token of the last turn is chosen. */
-  #wanted(turn: KeptTurn): readonly number[] {
-    return [...this.#prompt([...this.#turns.slice(0, -1), { ...turn, end: null }]), ...turn.ids!];
-  }
-
   /** Why no state could be used, in the most telling words there are, and what reading `tokens` again costs. */
   #recomputation(tokens: number): Recomputation {
-    const { tokenizer } = this.#options;
-    const ended = this.#turns.filter(({ end }) => end !== null);
-    const rewritten = encodeHistory(tokenizer, this.#setup, ended, false).rewritten.at(-1);
-    const last =
-      rewritten?.turn === ended.length ? `the last answer ${rewritten.reason} and is written anew` : null;
+    const rewritten = this.#transcript.rewritten();
+    const last = rewritten === null ? null : `the last answer ${rewritten} and is written anew`;
     const reason = this.#change ?? last ?? this.#keeper.lost ?? "there is no state";
     const rate = this.#prefillRate;
     return { reason, tokens, seconds: rate === null ? null : (tokens * rate.seconds) / rate.tokens };
