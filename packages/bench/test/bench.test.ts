@@ -4,6 +4,7 @@ import { copyFile, cp, mkdtemp, readdir, readFile, rm, writeFile } from "node:fs
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { pack } from "@k3/pack";
+import type { StageEvent } from "@k3/stage";
 import { makeMiniature } from "@k3/testkit";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { bench, canary, compareRuns, pointLabel } from "../src/index.ts";
