@@ -210,11 +210,6 @@ describe("interruption and full disks (hub.md section 7)", () => {
         execFileSync("sh", ["-c", "command -v flock"], { encoding: "utf8" }).trim(),
         join(bin, "flock"),
       );
-      await symlink("/bin/sh", join(bin, "sh"));
-      await symlink(
-        execFileSync("sh", ["-c", "command -v cat"], { encoding: "utf8" }).trim(),
-        join(bin, "cat"),
-      );
       hub.setFaults({ bps: 6 * MIB });
       const first = spawnRun(testOptions(hub, dir, { concurrency: 2 }), { env: { PATH: bin } });
       await first.event(downloading(3 * MIB));

@@ -1,9 +1,11 @@
 import { spawn } from "node:child_process";
 import { createHash } from "node:crypto";
-import { mkdir, open, readFile, realpath, writeFile } from "node:fs/promises";
+import { close, open } from "node:fs";
+import { mkdir, readFile, realpath, writeFile } from "node:fs/promises";
 import { createServer } from "node:net";
 import { dirname } from "node:path";
 import { setTimeout } from "node:timers/promises";
+import { promisify } from "node:util";
 import { StageError } from "./errors.ts";
 
 /** What the flock program is told to exit with when another holds the lock. */
@@ -18,15 +20,14 @@ export interface Lock {
 /**
  * Takes the one-writer lock of a directory by its lock file, or throws E_LOCKED naming the holder at once.
  *
- * The lock is flock(2), taken by the `flock` program of util-linux in a helper that lives as long as our end of its
- * pipe: SIGKILL of this process closes the pipe and thus frees the lock, and nothing stale is left. Where there is
- * no such program, an abstract Unix socket named after the file does the same within one host.
+ * The lock is flock(2) on a file that this process keeps open, so nothing but its end or `release` can free it: the
+ * `flock` program of util-linux takes it through a descriptor that it inherits, and ends. Where there is no such
+ * program, an abstract Unix socket named after the file does the same within one host.
  */
 export async function lockFile(path: string, purpose: string): Promise<Lock> {
   await mkdir(dirname(path), { recursive: true });
-  await (await open(path, "a")).close();
   let lock = await tryLock(path);
-  // The helper of a holder that was just killed may need a moment to notice.
+  // A holder that was just killed keeps the lock until its last write is done.
   for (let tries = 0; lock === "held" && tries < 60 && !(await holderLives(path)); tries++) {
     await setTimeout(50);
     lock = await tryLock(path);
@@ -58,34 +59,26 @@ async function holderLives(path: string): Promise<boolean> {
   return stat !== undefined && !/^[ZX]/.test(stat.slice(stat.lastIndexOf(")") + 2));
 }
 
-function lockByFlock(path: string): Promise<Lock | "held" | "unavailable"> {
+async function lockByFlock(path: string): Promise<Lock | "held" | "unavailable"> {
+  // A plain number: a FileHandle that nobody refers to any more would be closed, and the lock gone.
+  const descriptor = await promisify(open)(path, "a");
+  const free = () => promisify(close)(descriptor);
+  const code = await runFlock(descriptor);
+  if (code === 0) return { path, release: free };
+  await free();
+  return code === HELD ? "held" : "unavailable";
+}
+
+/** Locks what the descriptor has open, for all that share it. Gives the exit code; undefined when there is no such program. */
+function runFlock(descriptor: number): Promise<number | null | undefined> {
   return new Promise((resolve) => {
-    // detached: Ctrl-C in a terminal must not take the helper away before we have finished writing.
-    const helper = spawn(
-      "flock",
-      ["-n", "-E", String(HELD), path, "sh", "-c", "echo ok; exec cat >/dev/null"],
-      {
-        stdio: ["pipe", "pipe", "ignore"],
-        detached: true,
-      },
-    );
-    const exited = new Promise<void>((done) => helper.once("close", () => done()));
-    helper.once("error", () => resolve("unavailable"));
-    helper.once("exit", (code) => resolve(code === HELD ? "held" : "unavailable"));
-    helper.stdin.on("error", () => undefined);
-    helper.stdout.once("data", () => {
-      helper.removeAllListeners("exit");
-      helper.unref();
-      for (const pipe of [helper.stdin, helper.stdout]) (pipe as unknown as { unref?: () => void }).unref?.();
-      resolve({
-        path,
-        release: async () => {
-          helper.stdin.end();
-          helper.ref();
-          await exited;
-        },
-      });
+    // detached: Ctrl-C in a terminal must not make the lock look unavailable.
+    const program = spawn("flock", ["-n", "-E", String(HELD), "3"], {
+      stdio: ["ignore", "ignore", "ignore", descriptor],
+      detached: true,
     });
+    program.once("error", () => resolve(undefined));
+    program.once("exit", (code) => resolve(code));
   });
 }
 

@@ -1,5 +1,5 @@
 import { execFileSync, spawn } from "node:child_process";
-import { mkdir, mkdtemp, open, readdir, readFile, rm, writeFile } from "node:fs/promises";
+import { mkdir, mkdtemp, open, readdir, readFile, readlink, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
@@ -36,6 +36,19 @@ describe("writeFileAtomically", () => {
   });
 });
 
+/** Processes beside this one that have a file open. */
+async function othersThatHaveOpen(path: string): Promise<number[]> {
+  const found: number[] = [];
+  for (const pid of (await readdir("/proc")).filter((name) => /^\d+$/.test(name))) {
+    const descriptors = await readdir(`/proc/${pid}/fd`).catch(() => [] as string[]);
+    const targets = await Promise.all(
+      descriptors.map((fd) => readlink(`/proc/${pid}/fd/${fd}`).catch(() => "")),
+    );
+    if (Number(pid) !== process.pid && targets.includes(path)) found.push(Number(pid));
+  }
+  return found;
+}
+
 describe("lockFile", () => {
   it("lets one in, names the holder to the next, and opens again after release", async () => {
     const path = join(dir, "lock-a");
@@ -44,6 +57,16 @@ describe("lockFile", () => {
     expect(refused).toBeInstanceOf(StageError);
     expect(refused).toMatchObject({ code: "E_LOCKED", exit: 7 });
     expect(String(refused)).toContain(`pid ${process.pid}, packing`);
+    await lock.release();
+    await (await lockFile(path, "again")).release();
+  });
+
+  it("is held by this process itself: no helper's death can lose it", async () => {
+    const path = join(dir, "lock-c");
+    const lock = await lockFile(path, "holding on");
+    for (const pid of await othersThatHaveOpen(path)) process.kill(pid, "SIGKILL");
+    await new Promise((wait) => setTimeout(wait, 200));
+    await expect(lockFile(path, "me")).rejects.toMatchObject({ code: "E_LOCKED" });
     await lock.release();
     await (await lockFile(path, "again")).release();
   });
@@ -57,16 +80,7 @@ describe("lockFile", () => {
     await expect(lockFile(path, "me")).rejects.toMatchObject({ code: "E_LOCKED" });
     child.kill("SIGKILL");
     await new Promise((gone) => child.once("close", gone));
-    // The kernel closes the dead process's pipe at once; its helper needs a moment to notice.
-    for (let attempt = 0; ; attempt++) {
-      const lock = await lockFile(path, "me").catch((error: unknown) => error);
-      if (!(lock instanceof Error)) {
-        await (lock as { release(): Promise<void> }).release();
-        break;
-      }
-      expect(attempt).toBeLessThan(100);
-      await new Promise((wait) => setTimeout(wait, 50));
-    }
+    await (await lockFile(path, "me")).release();
   });
 });
 
