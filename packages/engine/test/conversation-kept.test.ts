@@ -106,6 +106,15 @@ test("killed while a state is saved: the older one serves, the leavings are remo
   await conversation.close();
 });
 
+test("a conversation without turns removes the leavings too, before it asks for space", async () => {
+  const dir = mini.place();
+  await mkdir(dir);
+  await writeFile(join(dir, "state.k3.4711.tmp"), "half a state");
+  const conversation = await open({ dir });
+  expect((await readdir(dir)).sort()).toEqual(["conversation.jsonl", "lock"]);
+  await conversation.close();
+});
+
 describe("a state that cannot be used is recomputed, and the user is told why and what it costs", () => {
   const { users, turns } = known("direct");
   const spoiled: [string, RegExp, (state: string) => Promise<void>][] = [

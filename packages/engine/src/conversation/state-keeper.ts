@@ -54,7 +54,6 @@ export class StateKeeper {
   /** Loads the saved state when all of it belongs to `history`; else `lost` says why not. */
   async load(history: readonly number[], options: StageOptions): Promise<void> {
     if (this.#path === null) return;
-    await removeLeftovers(this.#path);
     if (!existsSync(this.#path)) {
       this.#lost = "there is no saved state";
       return;
@@ -135,9 +134,11 @@ export class StateKeeper {
     if (this.#path !== null && existsSync(this.#path)) await unlink(this.#path);
   }
 
-  /** Refuses with E_SPACE when a saved state would not fit beside the present one. */
+  /** Removes what killed saves left behind; then refuses with E_SPACE when a state would not fit beside the present one. */
   async requireSpace(): Promise<void> {
-    if (this.#path !== null) await requireSpace(dirname(this.#path), this.stateBytes, "the saved state");
+    if (this.#path === null) return;
+    await removeLeftovers(this.#path);
+    await requireSpace(dirname(this.#path), this.stateBytes, "the saved state");
   }
 
   /** The most that a saved state takes on disk. */
