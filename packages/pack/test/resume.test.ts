@@ -230,7 +230,8 @@ describe("an interrupted pack", () => {
     expect(await trunkDigest(trunkDir)).toEqual(expected);
 
     // Renamed, but trunk.json not yet in place; it was being written.
-    await writeFile(join(trunkDir, "trunk.json.4711.tmp"), "{");
+    for (const name of ["trunk.json.4711.tmp", "trunk.json.0123456789ab.tmp"])
+      await writeFile(join(trunkDir, name), "{");
     await writeFile(join(trunkDir, "trunk.journal"), journal);
     await rename(join(trunkDir, "trunk.json"), join(root, "trunk.json"));
     await pack({ ...options, trunkDir, check: true });

@@ -1,5 +1,5 @@
 export { alignedBuffers } from "./aligned.ts";
-export { renameDurably, syncDirectory, writeFileAtomically } from "./atomic.ts";
+export { makeDirectory, renameDurably, syncDirectory, writeFileAtomically } from "./atomic.ts";
 export {
   type ErrorCode,
   EXIT,

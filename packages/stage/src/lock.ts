@@ -1,11 +1,12 @@
 import { spawn } from "node:child_process";
 import { createHash } from "node:crypto";
 import { close, open } from "node:fs";
-import { mkdir, readFile, realpath, writeFile } from "node:fs/promises";
+import { readFile, realpath, writeFile } from "node:fs/promises";
 import { createServer } from "node:net";
 import { dirname } from "node:path";
 import { setTimeout } from "node:timers/promises";
 import { promisify } from "node:util";
+import { makeDirectory } from "./atomic.ts";
 import { StageError } from "./errors.ts";
 
 /** What the flock program is told to exit with when another holds the lock. */
@@ -25,7 +26,7 @@ export interface Lock {
  * program, an abstract Unix socket named after the file does the same within one host.
  */
 export async function lockFile(path: string, purpose: string): Promise<Lock> {
-  await mkdir(dirname(path), { recursive: true });
+  await makeDirectory(dirname(path));
   let lock = await tryLock(path);
   // A holder that was just killed keeps the lock until its last write is done.
   for (let tries = 0; lock === "held" && tries < 60 && !(await holderLives(path)); tries++) {

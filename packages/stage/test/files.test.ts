@@ -1,10 +1,11 @@
 import { execFileSync, spawn } from "node:child_process";
 import { mkdir, mkdtemp, open, readdir, readFile, readlink, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
-import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { join, relative } from "node:path";
+import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
 import {
   lockFile,
+  makeDirectory,
   parseSnapshot,
   readReceipt,
   readRegularFile,
@@ -33,6 +34,44 @@ describe("writeFileAtomically", () => {
     await writeFileAtomically(flat, "new");
     expect(await readFile(flat, "utf8")).toBe("new");
     expect((await readdir(dir)).filter((name) => name.endsWith(".tmp"))).toEqual([]);
+  });
+
+  it("keeps writers of one process apart", async () => {
+    const path = join(dir, "contended");
+    const texts = Array.from({ length: 8 }, (_, i) => String(i).repeat(100_000 + i));
+    await Promise.all(texts.map((text) => writeFileAtomically(path, text)));
+    expect(texts).toContain(await readFile(path, "utf8"));
+  });
+
+  it("writes a file whose name is as long as a name may be", async () => {
+    for (const name of ["n".repeat(255), "ü".repeat(127)]) {
+      await writeFileAtomically(join(dir, name), "long");
+      expect(await readFile(join(dir, name), "utf8")).toBe("long");
+    }
+  });
+});
+
+describe("makeDirectory", () => {
+  it("syncs the parent of every directory that it makes, and of no other", async () => {
+    await mkdir(join(dir, "made"));
+    const synced: string[] = [];
+    const probe = await open("/dev/null");
+    const handles: { sync(): Promise<void> } = Object.getPrototypeOf(probe);
+    await probe.close();
+    const sync = vi.spyOn(handles, "sync").mockImplementation(async function (this: typeof probe) {
+      synced.push(await readlink(`/proc/self/fd/${this.fd}`));
+    });
+    try {
+      await makeDirectory(join(dir, "made", "a", "b", "c"));
+      expect(synced.sort()).toEqual(["made", "made/a", "made/a/b"].map((name) => join(dir, name)));
+      synced.length = 0;
+      await makeDirectory(join(dir, "made", "a", "b"));
+      expect(synced).toEqual([]);
+      await makeDirectory(relative(process.cwd(), join(dir, "made", "d")));
+      expect(synced).toEqual([join(dir, "made")]);
+    } finally {
+      sync.mockRestore();
+    }
   });
 });
 

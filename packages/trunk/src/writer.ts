@@ -17,7 +17,7 @@ import { MANIFEST_FILE } from "./trunk.ts";
 export const PART_FILE = "trunk.part";
 const DATA_FILE = /^trunk-[0-9a-f]{16}\.bin$/;
 /** What a process leaves that is killed while it writes a file aside. */
-const ASIDE = /^trunk\.[a-z.]+\.\d+\.tmp$/;
+const ASIDE = /^trunk\.[a-z.]+\.[0-9a-f]+\.tmp$/;
 
 export interface TrunkContents {
   codec: TrunkCodec;
