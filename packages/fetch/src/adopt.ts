@@ -1,7 +1,7 @@
-import { mkdir, open, rename, stat } from "node:fs/promises";
+import { open, rename, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { crc32 } from "node:zlib";
-import { type SnapshotFile, syncDirectory, throwIfAborted } from "@k3/stage";
+import { makeDirectory, type SnapshotFile, syncDirectory, throwIfAborted } from "@k3/stage";
 import { preallocate } from "./disk.ts";
 import { hfPartials } from "./hf-layout.ts";
 import { writeAdoptedJournal } from "./part-journal.ts";
@@ -16,7 +16,7 @@ import type { Run } from "./run.ts";
 export async function adoptPartials(run: Run, files: readonly SnapshotFile[]): Promise<void> {
   const { dir, segmentBytes } = run.settings;
   const parts = partsDirectory(dir);
-  await mkdir(parts, { recursive: true });
+  await makeDirectory(parts);
   for (const file of files) {
     const path = join(parts, `${partName(file)}.part`);
     if (await stat(path).catch(() => undefined)) continue;

@@ -1,4 +1,4 @@
-import { mkdir, readdir, stat, unlink } from "node:fs/promises";
+import { readdir, stat, unlink } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { findToken, localPath, redact } from "@k3/hub";
 import {
@@ -8,6 +8,7 @@ import {
   Journal,
   type Lock,
   lockFile,
+  makeDirectory,
   type Receipt,
   readReceipt,
   readSnapshot,
@@ -89,7 +90,7 @@ function withoutSecrets(error: StageError, token: string | undefined): StageErro
 
 async function makeTarget(dir: string): Promise<void> {
   try {
-    await mkdir(join(dir, STATE_DIRECTORY), { recursive: true });
+    await makeDirectory(join(dir, STATE_DIRECTORY));
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException;
     if (code !== "EEXIST" && code !== "ENOTDIR") throw error;
@@ -109,7 +110,7 @@ async function work(run: Run): Promise<{ revision: string; files: SnapshotFile[]
   const { revision } = snapshot;
   const hashPath = hashJournalPath(dir, revision);
   const known = await KnownHashes.read(dir, before?.revision ?? revision, revision, receipt);
-  await mkdir(dirname(hashPath), { recursive: true });
+  await makeDirectory(dirname(hashPath));
   const { journal } = await Journal.open(hashPath);
   const context: PublishContext = { dir, revision, hashes: journal, disk: run.disk, published: new Map() };
   try {
@@ -146,7 +147,7 @@ async function repairDamaged(
   for (const { path, chunks } of receipt?.damaged ?? []) {
     const file = wanted.find((each) => each.path === path);
     if (!file || !receipt) continue;
-    await mkdir(partsDirectory(context.dir), { recursive: true });
+    await makeDirectory(partsDirectory(context.dir));
     const before = run.report.downloaded;
     if (await repairFile(run, context, receipt, file, chunks, known.chunkCrcs(file))) {
       repaired.push(file);

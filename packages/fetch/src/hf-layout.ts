@@ -1,8 +1,15 @@
 import { createHash } from "node:crypto";
-import { mkdir, readdir, readFile, stat } from "node:fs/promises";
+import { readdir, readFile, stat } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
 import type { HfTreeFile } from "@k3/hub";
-import { expectedHash, readOptional, type SnapshotFile, StageError, writeFileAtomically } from "@k3/stage";
+import {
+  expectedHash,
+  makeDirectory,
+  readOptional,
+  type SnapshotFile,
+  StageError,
+  writeFileAtomically,
+} from "@k3/stage";
 
 /**
  * The state that `hf download --local-dir` keeps in `DIR/.cache/huggingface`: we leave what it would have left, so that
@@ -15,7 +22,7 @@ const downloadPath = (dir: string, path: string) =>
 /** Marks the directory as a cache, for backup programs and for git, as `hf` does. */
 export async function markCacheDirectory(dir: string): Promise<void> {
   const cache = hfDirectory(dir);
-  await mkdir(cache, { recursive: true });
+  await makeDirectory(cache);
   const marks: [string, string][] = [
     [".gitignore", "*"],
     [
@@ -35,7 +42,7 @@ export async function markCacheDirectory(dir: string): Promise<void> {
  */
 export async function writeHfMetadata(dir: string, revision: string, file: SnapshotFile): Promise<void> {
   const path = `${downloadPath(dir, file.path)}.metadata`;
-  await mkdir(dirname(path), { recursive: true });
+  await makeDirectory(dirname(path));
   await writeFileAtomically(path, `${revision}\n${expectedHash(file).hash}\n${Date.now() / 1000}\n`);
 }
 
@@ -46,7 +53,7 @@ export async function writeHfTree(
   files: Record<string, HfTreeFile>,
 ): Promise<void> {
   const path = join(hfDirectory(dir), "trees", `${revision}.json`);
-  await mkdir(dirname(path), { recursive: true });
+  await makeDirectory(dirname(path));
   await writeFileAtomically(path, JSON.stringify({ format_version: 1, files }));
 }
 

@@ -1,6 +1,6 @@
-import { mkdir, open, rename, stat, statfs, unlink } from "node:fs/promises";
+import { open, rename, stat, statfs, unlink } from "node:fs/promises";
 import { join } from "node:path";
-import { requireSpace, type SnapshotFile, StageError, syncDirectory } from "@k3/stage";
+import { makeDirectory, requireSpace, type SnapshotFile, StageError, syncDirectory } from "@k3/stage";
 import { partsDirectory } from "./paths.ts";
 import type { Report } from "./report.ts";
 import { missingBytes } from "./segments.ts";
@@ -24,7 +24,7 @@ export async function preflight(
   report: Report,
 ): Promise<void> {
   const parts = partsDirectory(dir);
-  await mkdir(parts, { recursive: true });
+  await makeDirectory(parts);
   if ((await stat(parts)).dev !== (await stat(dir)).dev) {
     throw new StageError(
       "E_USAGE",

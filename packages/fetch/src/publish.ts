@@ -1,4 +1,4 @@
-import { mkdir, rename, stat } from "node:fs/promises";
+import { rename, stat } from "node:fs/promises";
 import { dirname } from "node:path";
 import { localPath } from "@k3/hub";
 import {
@@ -6,10 +6,10 @@ import {
   fileIdentity,
   type HashRecord,
   type Journal,
+  makeDirectory,
   renameDurably,
   type SnapshotFile,
   StageError,
-  syncDirectory,
 } from "@k3/stage";
 import type { DiskQueue } from "./disk.ts";
 import { writeHfMetadata } from "./hf-layout.ts";
@@ -48,7 +48,7 @@ async function moveIntoPlace(
   target: string,
   crc32: number[],
 ): Promise<void> {
-  await makeDirectory(dirname(target));
+  await makeTargetDirectory(dirname(target));
   // All of it was written before this moment: a file touched later is not the one that was hashed.
   const startedMs = Date.now();
   try {
@@ -91,11 +91,9 @@ export async function quarantine(part: PartFile): Promise<void> {
   await part.discardJournal();
 }
 
-/** mkdir -p whose new entries survive a power loss. */
-async function makeDirectory(path: string): Promise<void> {
-  let made: string | undefined;
+async function makeTargetDirectory(path: string): Promise<void> {
   try {
-    made = await mkdir(path, { recursive: true });
+    await makeDirectory(path);
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException;
     if (code !== "EEXIST" && code !== "ENOTDIR") throw error;
@@ -107,6 +105,4 @@ async function makeDirectory(path: string): Promise<void> {
       },
     );
   }
-  if (made === undefined) return;
-  for (let at = path; at.length >= made.length; at = dirname(at)) await syncDirectory(dirname(at));
 }

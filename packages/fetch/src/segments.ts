@@ -1,8 +1,8 @@
-import { type FileHandle, mkdir, open, stat, unlink } from "node:fs/promises";
+import { type FileHandle, open, stat, unlink } from "node:fs/promises";
 import { join } from "node:path";
 import { setImmediate } from "node:timers/promises";
 import { crc32 } from "node:zlib";
-import { Journal, readJournal, type SnapshotFile, throwIfAborted } from "@k3/stage";
+import { Journal, makeDirectory, readJournal, type SnapshotFile, throwIfAborted } from "@k3/stage";
 import { type DiskQueue, preallocate } from "./disk.ts";
 import { owned, requireDeadOwner, requireFirstLiveOwner, thisProcess } from "./owner.ts";
 import {
@@ -87,7 +87,7 @@ export class PartFile {
   }
 
   static async #open(directory: string, file: SnapshotFile, options: PartOptions): Promise<PartFile> {
-    await mkdir(directory, { recursive: true });
+    await makeDirectory(directory);
     const path = join(directory, `${partName(file)}.part`);
     const journalPath = join(directory, `${partName(file)}.journal`);
     const head = headerOf(file, options.segmentBytes);

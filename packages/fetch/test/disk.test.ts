@@ -320,6 +320,10 @@ describe("the order of writes, and threads (hub.md section 7)", () => {
     expect(code).toBe(0);
     const { calls } = JSON.parse(output.trim().split("\n").at(-1)!) as { calls: string[] };
     const renamed = calls.indexOf(`rename /${SHARD}`);
+    // The new directories on the way to the part file, before its first record.
+    const firstRecord = calls.findIndex((c) => /^datasync .*\.journal$/.test(c));
+    const early = calls.slice(0, firstRecord);
+    for (const made of ["", "/.cache", "/.cache/k3"]) expect(early).toContain(`sync ${made}`);
     const part = calls.findLastIndex((c, i) => i < renamed && /^(data)?sync .*\.part$/.test(c));
     const written = calls.findLastIndex((c) => /^write .*\.part$/.test(c));
     const directory = calls.findIndex((c, i) => i > renamed && c === "sync ");

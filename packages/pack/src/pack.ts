@@ -1,9 +1,10 @@
-import { mkdir, open, rm, stat } from "node:fs/promises";
+import { open, rm, stat } from "node:fs/promises";
 import { availableParallelism } from "node:os";
 import { join } from "node:path";
 import { openCheckpoint } from "@k3/checkpoint";
 import {
   lockFile,
+  makeDirectory,
   requireSpace,
   StageError,
   type StageOptions,
@@ -111,7 +112,7 @@ export async function pack(options: PackOptions): Promise<PackResult> {
       commitMs: options.commitMs ?? COMMIT_MS,
     };
     if (options.dryRun) return await dryRun(plan, settings);
-    await mkdir(trunkDir, { recursive: true });
+    await makeDirectory(trunkDir);
     const lock = await lockFile(join(trunkDir, "trunk.lock"), "k3 pack");
     try {
       const { trunk, resumed } = await packLocked(plan, settings);

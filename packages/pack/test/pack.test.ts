@@ -1,10 +1,10 @@
-import { mkdir, open, readdir, readFile, rename, rm, stat, writeFile } from "node:fs/promises";
-import { join } from "node:path";
+import { mkdir, open, readdir, readFile, readlink, rename, rm, stat, writeFile } from "node:fs/promises";
+import { dirname, join } from "node:path";
 import { openCheckpoint } from "@k3/checkpoint";
 import { lockFile, type ProgressEvent, type StageEvent } from "@k3/stage";
 import { makeMiniature } from "@k3/testkit";
 import { blockSegments, openTrunk, tensorRows, trunkAddon } from "@k3/trunk";
-import { describe, expect, it } from "vitest";
+import { describe, expect, it, vi } from "vitest";
 import { pack } from "../src/index.ts";
 import { madeCheckpoint, temporaryDirectory, trunkDigest, writeCheckpoint } from "./fixture.ts";
 
@@ -47,6 +47,23 @@ describe("pack", () => {
       expect((await readdir(trunkDir)).filter((name) => /part|journal/.test(name))).toEqual([]);
     },
   );
+
+  it("makes a trunk directory that survives a power loss: its parents are synced", async () => {
+    const { modelDir, trunkDir } = await madeCheckpoint();
+    const synced = new Set<string>();
+    const probe = await open("/dev/null");
+    const handles: { sync(): Promise<void> } = Object.getPrototypeOf(probe);
+    await probe.close();
+    const sync = vi.spyOn(handles, "sync").mockImplementation(async function (this: typeof probe) {
+      synced.add(await readlink(`/proc/self/fd/${this.fd}`));
+    });
+    try {
+      await pack({ modelDir, trunkDir: join(trunkDir, "new", "deep"), ...small });
+    } finally {
+      sync.mockRestore();
+    }
+    for (const made of [dirname(trunkDir), trunkDir, join(trunkDir, "new")]) expect(synced).toContain(made);
+  });
 
   it("packs layers whose tensors lie in several shards, mixed dtypes, at any offset (T-28)", async () => {
     for (const shards of [1, 2, 5]) {
