@@ -67,6 +67,8 @@ export interface Timing extends HubTiming {
   giveUp: number;
   /** A signed URL is renewed this long before it expires, at most a quarter of its life. */
   refreshMargin: number;
+  /** Waits before a signed URL that was refused is renewed, one after the other while no byte comes; then the run fails. */
+  refreshWaits: readonly number[];
   /** What was received of unfinished segments is made durable when nothing was for this long. */
   checkpoint: number;
   /** Width of the window over which the share of time spent waiting for the disk is measured. */
@@ -81,6 +83,7 @@ const TIMING: Timing = {
   attempts: 10,
   progressBytes: 1024 * 1024,
   refreshMargin: 300_000,
+  refreshWaits: [1000, 10_000, 60_000],
   checkpoint: 15_000,
   adapt: 5000,
   progress: 250,

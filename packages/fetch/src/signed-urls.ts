@@ -5,15 +5,15 @@ import {
   headerText,
   parseCount,
   parseETag,
+  pause,
   type Reply,
   shownUrl,
   signedUrlSeconds,
 } from "@k3/hub";
-import { expectedHash, type SnapshotFile, StageError } from "@k3/stage";
+import { expectedHash, formatSeconds, type SnapshotFile, StageError } from "@k3/stage";
 
+import type { Timing } from "./options.ts";
 import type { Report } from "./report.ts";
-
-const MAX_REFRESHES = 3;
 
 export interface Location {
   url: URL;
@@ -31,22 +31,30 @@ export class FileLocation {
   readonly #revision: string;
   readonly #file: SnapshotFile;
   readonly #margin: number;
+  readonly #waits: readonly number[];
   readonly #report: Report;
+  readonly #signal: AbortSignal;
   #current: Location | undefined;
   #pending: Promise<Location> | undefined;
   #refusals = 0;
+  /** `performance.now()` before which the Hub is not asked again. */
+  #notBefore = 0;
 
   constructor(
     hub: Hub,
-    target: { repo: string; revision: string; file: SnapshotFile; refreshMargin: number },
+    target: { repo: string; revision: string; file: SnapshotFile },
+    timing: Pick<Timing, "refreshMargin" | "refreshWaits">,
     report: Report,
+    signal: AbortSignal,
   ) {
     this.#hub = hub;
     this.#repo = target.repo;
     this.#revision = target.revision;
     this.#file = target.file;
-    this.#margin = target.refreshMargin;
+    this.#margin = timing.refreshMargin;
+    this.#waits = timing.refreshWaits;
     this.#report = report;
+    this.#signal = signal;
   }
 
   async get(): Promise<Location> {
@@ -66,16 +74,24 @@ export class FileLocation {
     this.#current = undefined;
   }
 
-  /** As `discard`, for a refusal of the signature; throws E_HUB when fresh URLs were refused again and again. */
-  refused(used: Location, status: number): void {
-    if (this.#current !== used) return;
+  /**
+   * As `discard`, for a refusal of the signature. Each in a row is waited for longer before the Hub is asked again, as a host
+   * may be out of order for a minute; throws E_HUB when the last fresh URL was refused, too. Gives the milliseconds that
+   * `get` will wait.
+   */
+  refused(used: Location, status: number): number {
+    if (this.#current !== used) return Math.max(0, this.#notBefore - performance.now());
     this.#current = undefined;
-    if (++this.#refusals <= MAX_REFRESHES) return;
-    throw new StageError(
-      "E_HUB",
-      `${used.url.host} refuses ${this.#file.path} (${status}) although its URL was renewed ${MAX_REFRESHES} times`,
-      { hint: "check the clock of this machine and whether a firewall or proxy blocks that host" },
-    );
+    const refused = `${used.url.host} refuses ${this.#file.path} (${status})`;
+    const wait = this.#waits[this.#refusals++];
+    if (wait !== undefined) {
+      this.#notBefore = performance.now() + wait;
+      this.#report.log("info", `${refused}: asking for a fresh URL in ${formatSeconds(wait / 1000)}`);
+      return wait;
+    }
+    throw new StageError("E_HUB", `${refused} although its URL was renewed ${this.#waits.length} times`, {
+      hint: "check the clock of this machine and whether a firewall or proxy blocks that host",
+    });
   }
 
   /** New bytes came: earlier refusals no longer count. */
@@ -84,6 +100,7 @@ export class FileLocation {
   }
 
   async #locate(): Promise<Location> {
+    await pause(this.#notBefore - performance.now(), this.#signal);
     const path = this.#file.path.split("/").map(encodeURIComponent).join("/");
     const url = new URL(`${this.#hub.endpoint}/${this.#repo}/resolve/${this.#revision}/${path}`);
     // In the middle of a long job the Hub may be away for minutes: only the time to give up ends that.

@@ -20,11 +20,7 @@ export class FileSource {
   constructor(run: Run, revision: string, file: SnapshotFile) {
     this.file = file;
     const { repo, timing } = run.settings;
-    this.location = new FileLocation(
-      run.hub,
-      { repo, revision, file, refreshMargin: timing.refreshMargin },
-      run.report,
-    );
+    this.location = new FileLocation(run.hub, { repo, revision, file }, timing, run.report, run.signal);
   }
 
   /** The host answered a range request with the whole file: once may be chance, twice is a host without ranges. */

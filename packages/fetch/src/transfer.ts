@@ -8,7 +8,7 @@ import {
   pause,
   type Reply,
 } from "@k3/hub";
-import { StageError } from "@k3/stage";
+import { formatSeconds, StageError } from "@k3/stage";
 
 import { judge } from "./range-check.ts";
 import type { ActiveTransfer, Run } from "./run.ts";
@@ -201,8 +201,7 @@ function accept(
           hint: "check that your token (HF_TOKEN) still has access to the repository",
         });
       }
-      source.location.refused(location, reply.status);
-      throw new AttemptFailed(`status ${reply.status}: asking for a fresh URL`);
+      throw refusal(reply.status, source.location.refused(location, reply.status));
     case "transient":
       throw new AttemptFailed(verdict.why, { counts: !(reply.status === 429 && reply.waitNamed) });
     case "contradiction":
@@ -211,6 +210,9 @@ function accept(
       });
   }
 }
+
+const refusal = (status: number, wait: number) =>
+  new AttemptFailed(`status ${status}: asking for a fresh URL in ${formatSeconds(wait / 1000)}`);
 
 /**
  * The storage's ETag is unrelated to the hash, but it must not change between ranges of one file. One that is new is

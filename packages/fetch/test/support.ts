@@ -22,6 +22,7 @@ export const FAST: Partial<Timing> = {
   backoffBase: 4,
   backoffCap: 60,
   ratePad: 5,
+  refreshWaits: [4, 20, 60],
   giveUp: 20_000,
   adapt: 300,
   progress: 50,
