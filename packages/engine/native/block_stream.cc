@@ -183,7 +183,7 @@ bool BlockStream::check(const Block& block, uint32_t index, const uint8_t* store
   if (!block.checked || verified_[index]) return true;
   if (codec::crc32(stored, block.stored) != block.crc) {
     step_.fail({"E_DATA", "block " + std::to_string(index) + " of the trunk does not match its checksum",
-                "the trunk's data file is damaged: check it with `k3 pack --check`, or pack it again"});
+                "the trunk's data file is damaged: remove trunk.json beside it and pack again"});
     return false;
   }
   verified_[index] = 1;  // one thread has the block in kReading, so nobody else writes here

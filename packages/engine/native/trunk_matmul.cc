@@ -55,7 +55,7 @@ bool TrunkMatmul::decode_block(uint32_t index, const uint8_t* stored, uint8_t* o
     return true;
   }
   step_.fail({"E_DATA", "block " + std::to_string(index) + " of the trunk cannot be decoded",
-              "the trunk's data file is damaged: pack it again"});
+              "the trunk's data file is damaged: remove trunk.json beside it and pack again"});
   return false;
 }
 
@@ -201,7 +201,7 @@ void TrunkMatmul::decoded(const Task& task, const uint8_t* stored, uint32_t toke
   }
   if (!good) {
     step_.fail({"E_DATA", "block " + std::to_string(task.part.block) + " of the trunk cannot be decoded",
-                "the trunk's data file is damaged: pack it again"});
+                "the trunk's data file is damaged: remove trunk.json beside it and pack again"});
   }
 }
 
