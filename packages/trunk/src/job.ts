@@ -206,7 +206,7 @@ function faultError(fault: JobFault): StageError {
         differs: "differs from the checkpoint",
       }[what];
       return new StageError("E_DATA", `${path}: block ${block} ${words}`, {
-        hint: "pack the trunk again",
+        hint: "remove trunk.json beside it and pack again; if the checkpoint may be damaged, verify it first",
         details,
       });
     }
