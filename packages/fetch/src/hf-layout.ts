@@ -38,12 +38,16 @@ export async function markCacheDirectory(dir: string): Promise<void> {
 
 /**
  * Writes `<path>.metadata`: commit, entity tag (the content hash), time in seconds. `hf` trusts the file while its
- * mtime is not later than that time, so this must come after the rename into place.
+ * mtime is not later than that time, so this must come after the rename into place. A file whose name is too long for
+ * that gets none: `hf` could not keep one either.
  */
 export async function writeHfMetadata(dir: string, revision: string, file: SnapshotFile): Promise<void> {
   const path = `${downloadPath(dir, file.path)}.metadata`;
   await makeDirectory(dirname(path));
-  await writeFileAtomically(path, `${revision}\n${expectedHash(file).hash}\n${Date.now() / 1000}\n`);
+  const text = `${revision}\n${expectedHash(file).hash}\n${Date.now() / 1000}\n`;
+  await writeFileAtomically(path, text).catch((error: NodeJS.ErrnoException) => {
+    if (error.code !== "ENAMETOOLONG") throw error;
+  });
 }
 
 /** Writes the listing of a commit where `hf` keeps it. */

@@ -3,7 +3,7 @@ import { createHash } from "node:crypto";
 import { mkdir, open, readdir, readFile, rm, stat, symlink, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { lockFile, type StageEvent } from "@k3/stage";
-import { fileBytes, syntheticFile } from "@k3/testkit";
+import { bytesFile, fileBytes, syntheticFile } from "@k3/testkit";
 import { describe, expect, it } from "vitest";
 import {
   atEnd,
@@ -494,6 +494,20 @@ describe("what hf left, and what it finds", () => {
     await run(hub, dir);
     const again = JSON.parse(await readFile(join(cache, "trees", `${result.revision}.json`), "utf8"));
     for (const file of files) expect(again.files[file.path].blob_id).toBe((await file.hashes()).oid);
+  });
+
+  it("a name that leaves no room for a temporary one, or for hf's record, is a name all the same", async () => {
+    // 255 bytes are all that a name may have; ".metadata" has 9.
+    const names = [237, 246, 247, 255].map((length) => "n".repeat(length - 5) + ".json");
+    const files = names.map((name) => bytesFile(name, name));
+    const hub = await serve(files);
+    const dir = await temporary();
+    await run(hub, dir);
+    await expectComplete(dir, files);
+    const records = await readdir(join(dir, ".cache/huggingface/download"));
+    expect(records.sort()).toEqual(names.slice(0, 2).map((name) => `${name}.metadata`));
+    const { result } = await run(hub, dir);
+    expect(result.downloaded_bytes).toBe(0);
   });
 
   it("a directory complete by hf's account is hashed once, without a request for any file", async () => {
