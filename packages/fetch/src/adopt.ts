@@ -1,8 +1,7 @@
-import { open, rename, stat } from "node:fs/promises";
+import { open, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { crc32 } from "node:zlib";
-import { makeDirectory, type SnapshotFile, syncDirectory, throwIfAborted } from "@k3/stage";
-import { preallocate } from "./disk.ts";
+import { makeDirectory, renameDurably, type SnapshotFile, throwIfAborted } from "@k3/stage";
 import { hfPartials } from "./hf-layout.ts";
 import { writeAdoptedJournal } from "./part-journal.ts";
 import { partName, partsDirectory } from "./paths.ts";
@@ -26,17 +25,9 @@ export async function adoptPartials(run: Run, files: readonly SnapshotFile[]): P
     const bytes = segments * segmentBytes;
     run.report.begin(`reading what hf left of ${file.path}`, bytes);
     const crcs = await segmentCrcs(run, best.path, segments);
-    // The journal first, the full size last: in hf's own directory a file of full size would pass for complete.
+    // The journal first. The full size comes when it is opened: in hf's own directory such a file would pass for complete.
     await writeAdoptedJournal(parts, file, segmentBytes, crcs);
-    await rename(best.path, path);
-    const handle = await open(path, "r+");
-    try {
-      await preallocate(handle, path, file.size);
-      await handle.sync();
-    } finally {
-      await handle.close();
-    }
-    await syncDirectory(parts);
+    await renameDurably(best.path, path);
     run.report.log("info", `${file.path}: going on from ${bytes} bytes that hf left`);
   }
 }

@@ -1,3 +1,4 @@
+import { rm } from "node:fs/promises";
 import { join } from "node:path";
 import { expectedHash, Journal, type SnapshotFile } from "@k3/stage";
 import { z } from "zod";
@@ -107,6 +108,17 @@ export function replay(records: readonly unknown[], size: number, segmentBytes: 
   return { state, crc, adopted, prefixes };
 }
 
+/** Bytes that a journal vouches for which no process has taken over since its part file was adopted; undefined for any other. */
+export function adoptedBytes(records: readonly unknown[]): number | undefined {
+  let bytes = 0;
+  for (const raw of records.slice(1)) {
+    const entry = record.safeParse(raw).data;
+    if (entry === undefined || !("s" in entry) || !entry.a) return undefined;
+    bytes += entry.n;
+  }
+  return bytes > 0 ? bytes : undefined;
+}
+
 /** The journal of an adopted part file, written at once: its first segments count, with these CRC-32s. */
 export async function writeAdoptedJournal(
   directory: string,
@@ -114,7 +126,9 @@ export async function writeAdoptedJournal(
   segmentBytes: number,
   crcs: readonly number[],
 ): Promise<void> {
-  const { journal } = await Journal.open(join(directory, `${partName(file)}.journal`));
+  const path = join(directory, `${partName(file)}.journal`);
+  await rm(path, { force: true }); // of a part file that is not there any more
+  const { journal } = await Journal.open(path);
   await journal.append(headerOf(file, segmentBytes));
   for (const [s, crc] of crcs.entries()) {
     const n = Math.min(segmentBytes, file.size - s * segmentBytes);

@@ -1,20 +1,12 @@
-import { type FileHandle, open, stat, unlink } from "node:fs/promises";
+import { type FileHandle, stat, unlink } from "node:fs/promises";
 import { join } from "node:path";
 import { setImmediate } from "node:timers/promises";
 import { crc32 } from "node:zlib";
-import { Journal, makeDirectory, readJournal, type SnapshotFile, throwIfAborted } from "@k3/stage";
-import { type DiskQueue, preallocate } from "./disk.ts";
-import { owned, requireDeadOwner, requireFirstLiveOwner, thisProcess } from "./owner.ts";
-import {
-  headerMismatch,
-  headerOf,
-  type Prefix,
-  prefixRecord,
-  type Replayed,
-  replay,
-  SEGMENT,
-  segmentRecord,
-} from "./part-journal.ts";
+import { type Journal, type SnapshotFile, throwIfAborted } from "@k3/stage";
+import type { DiskQueue } from "./disk.ts";
+import { ignoreMissing, type OpenedPart, openPart } from "./open-part.ts";
+import { owned } from "./owner.ts";
+import { type Prefix, prefixRecord, SEGMENT, segmentRecord } from "./part-journal.ts";
 import { partName } from "./paths.ts";
 
 /**
@@ -53,8 +45,8 @@ export class PartFile {
   /** After a sync that failed, a later one may succeed without the lost pages: nothing is recorded any more. */
   #syncFailed = false;
 
-  private constructor(path: string, file: SnapshotFile, opened: Opened, options: PartOptions) {
-    this.path = path;
+  private constructor(file: SnapshotFile, opened: OpenedPart, options: PartOptions) {
+    this.path = opened.path;
     this.file = file;
     this.segmentBytes = options.segmentBytes;
     this.state = opened.replayed.state;
@@ -78,50 +70,14 @@ export class PartFile {
   }
 
   /**
-   * Opens the part file of a file, or makes it. What an earlier run journaled counts if the journal speaks of the same
-   * content and segment size and the part file has its full size; else both start over, and `discarded` says why. Throws E_LOCKED when a live
-   * process owns it, E_SPACE.
+   * Opens the part file of a file, or makes it, with what its journal vouches for; `discarded` says why that was not usable.
+   * Throws E_LOCKED when a live process owns it, E_SPACE.
    */
   static open(directory: string, file: SnapshotFile, options: PartOptions): Promise<PartFile> {
-    return options.disk.sync(() => PartFile.#open(directory, file, options));
-  }
-
-  static async #open(directory: string, file: SnapshotFile, options: PartOptions): Promise<PartFile> {
-    await makeDirectory(directory);
-    const path = join(directory, `${partName(file)}.part`);
-    const journalPath = join(directory, `${partName(file)}.journal`);
-    const head = headerOf(file, options.segmentBytes);
-    const me = await thisProcess();
-    const old = await readJournal(journalPath);
-    await requireDeadOwner(old.records, me, journalPath, file.path);
-    const there = await stat(path).catch(() => undefined);
-    const mismatch = headerMismatch(old.records[0], head);
-    const valid = mismatch === undefined && there?.size === file.size;
-    if (!valid) {
-      // The journal goes first: a part file without one is worth nothing, a journal without its part file lies.
-      for (const stale of [journalPath, path]) await unlink(stale).catch(ignoreMissing);
-    }
-    const handle = await open(path, valid ? "r+" : "wx+", 0o644).catch((error: NodeJS.ErrnoException) => {
-      // Gone or come since we looked: another process is at work where the lock does nothing.
-      if (error.code === "EEXIST" || error.code === "ENOENT") throw owned(file.path, undefined);
-      throw error;
+    return options.disk.sync(async () => {
+      const opened = await openPart(directory, file, options.segmentBytes);
+      return new PartFile(file, opened, options);
     });
-    try {
-      if (!valid) {
-        await preallocate(handle, path, file.size);
-      }
-      // Syncs the directory too. The header need not be durable before the first record, which is synced after it.
-      const { journal, records } = await Journal.open(journalPath);
-      if (!valid) await journal.append(head, { durable: false });
-      await journal.append({ o: me }, { durable: false });
-      await requireFirstLiveOwner(journalPath, me, file.path);
-      const replayed = replay(records.slice(1), file.size, options.segmentBytes);
-      const discarded = !valid && there ? (mismatch ?? "its part file has another size") : undefined;
-      return new PartFile(path, file, { handle, journal, replayed, discarded }, options);
-    } catch (error) {
-      await handle.close().catch(() => undefined);
-      throw error;
-    }
   }
 
   get segments(): number {
@@ -305,13 +261,6 @@ export class PartFile {
   }
 }
 
-interface Opened {
-  handle: FileHandle;
-  journal: Journal;
-  replayed: Replayed;
-  discarded: string | undefined;
-}
-
 export interface PartOptions {
   segmentBytes: number;
   disk: DiskQueue;
@@ -325,8 +274,4 @@ export interface PartOptions {
 export async function missingBytes(directory: string, file: SnapshotFile): Promise<number> {
   const part = await stat(join(directory, `${partName(file)}.part`)).catch(() => undefined);
   return Math.max(0, file.size - (part ? part.blocks * 512 : 0));
-}
-
-function ignoreMissing(error: unknown): void {
-  if ((error as NodeJS.ErrnoException).code !== "ENOENT") throw error;
 }

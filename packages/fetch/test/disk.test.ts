@@ -436,6 +436,28 @@ describe("what hf left, and what it finds", () => {
     }
   });
 
+  it("what was adopted is not lost to a kill right after its rename into place", async () => {
+    const files = one();
+    const hub = await serve(files);
+    const dir = await temporary();
+    const { sha256 } = await files[0]!.hashes();
+    await incomplete(dir, SHARD, sha256!, await fileBytes(files[0]!, 0, 2 * MIB + 1000));
+    const before = `
+      const fs = await import("node:fs/promises");
+      const { syncBuiltinESMExports } = await import("node:module");
+      const { rename } = fs.default;
+      fs.default.rename = async (from, to) => {
+        await rename(from, to);
+        if (to.endsWith(".part")) process.kill(process.pid, "SIGKILL");
+      };
+      syncBuiltinESMExports();`;
+    const { code } = await spawnRun(testOptions(hub, dir, { adoptPartials: true }), { before }).ended;
+    expect(code).toBeNull();
+    const { result } = await run(hub, dir);
+    expect(result.resumed_bytes).toBe(2 * MIB - 256 * KIB);
+    await expectComplete(dir, files);
+  });
+
   it("does not touch partials unless asked to", async () => {
     const files = one();
     const hub = await serve(files);
@@ -498,7 +520,7 @@ describe("what hf left, and what it finds", () => {
 
   it("a name that leaves no room for a temporary one, or for hf's record, is a name all the same", async () => {
     // 255 bytes are all that a name may have; ".metadata" has 9.
-    const names = [237, 246, 247, 255].map((length) => "n".repeat(length - 5) + ".json");
+    const names = [237, 246, 247, 255].map((length) => `${"n".repeat(length - 5)}.json`);
     const files = names.map((name) => bytesFile(name, name));
     const hub = await serve(files);
     const dir = await temporary();
