@@ -6,6 +6,7 @@ import { fileBytes, syntheticFile } from "@k3/testkit";
 import { describe, expect, it } from "vitest";
 import type { FetchOptions } from "../src/options.ts";
 import {
+  downloading,
   expectComplete,
   failure,
   MIB,
@@ -24,9 +25,6 @@ const SEGMENT = 4 * MIB;
 /** Not on the boundary of a buffer, nor of a segment: 2.3 MB into the second one. */
 const STOP = SEGMENT + 2_300_001;
 const internals = { segmentBytes: SEGMENT };
-
-const downloading = (bytes: number) => (event: StageEvent) =>
-  event.type === "progress" && event.phase === "downloading" && event.done >= bytes;
 
 const files = [syntheticFile(PATH, 8 * MIB, { seed: 21 })];
 

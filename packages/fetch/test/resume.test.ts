@@ -1,29 +1,17 @@
 import { createHash } from "node:crypto";
-import {
-  mkdir,
-  open,
-  readdir,
-  readFile,
-  rename,
-  rm,
-  stat,
-  truncate,
-  utimes,
-  writeFile,
-} from "node:fs/promises";
+import { mkdir, open, readFile, rename, rm, stat, truncate, utimes, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { hashJournalPath, readJournal, type StageEvent } from "@k3/stage";
+import { hashJournalPath, readJournal } from "@k3/stage";
 import { fileBytes, syntheticFile } from "@k3/testkit";
 import { describe, expect, it } from "vitest";
 import {
+  downloading,
   expectComplete,
   failure,
   KIB,
   leftovers,
   MIB,
-  REPO,
   run,
-  said,
   sampleFiles,
   sentFor,
   serve,
@@ -36,9 +24,6 @@ import {
 
 const SEGMENT = 256 * KIB;
 
-const progressed = (bytes: number) => (event: StageEvent) =>
-  event.type === "progress" && event.phase === "downloading" && event.done >= bytes;
-
 describe("resuming (hub.md section 7)", () => {
   it("row 1: SIGKILL at 40 % costs at most connections x segment, and the rerun does not start over", async () => {
     const files = [syntheticFile("model.safetensors", 12 * MIB, { seed: 5 })];
@@ -46,7 +31,7 @@ describe("resuming (hub.md section 7)", () => {
     const dir = await temporary();
     hub.setFaults({ bps: 6 * MIB });
     const first = spawnRun(testOptions(hub, dir, { concurrency: 4 }));
-    await first.event(progressed(0.4 * 12 * MIB));
+    await first.event(downloading(0.4 * 12 * MIB));
     first.child.kill("SIGKILL");
     await first.ended;
     hub.clearFaults();
@@ -186,101 +171,6 @@ describe("resuming (hub.md section 7)", () => {
   });
 });
 
-describe("damage to part files and journals", () => {
-  /** A run that is killed half way; gives the paths of its part file and journal. */
-  async function halfWay() {
-    const files = [syntheticFile("model.safetensors", 8 * MIB, { seed: 9 })];
-    const hub = await serve(files);
-    const dir = await temporary();
-    hub.setFaults({ bps: 4 * MIB });
-    const first = spawnRun(testOptions(hub, dir, { concurrency: 2 }));
-    await first.event(progressed(4 * MIB));
-    first.child.kill("SIGKILL");
-    await first.ended;
-    hub.clearFaults();
-    hub.clearLog();
-    const parts = join(dir, ".cache/k3/parts");
-    const names = await readdir(parts);
-    const part = join(parts, names.find((n) => n.endsWith(".part"))!);
-    const journal = join(parts, names.find((n) => n.endsWith(".journal"))!);
-    return { files, hub, dir, part, journal };
-  }
-
-  const recorded = async (journal: string) =>
-    (await readJournal(journal)).records.filter((r) => "s" in (r as object)).length;
-
-  it("a flipped byte in a part file costs only its own segment", async () => {
-    const { files, hub, dir, part, journal } = await halfWay();
-    const before = await recorded(journal);
-    const handle = await open(part, "r+");
-    const { records } = await readJournal(journal);
-    const segment = (records.find((r) => "s" in (r as object)) as { s: number }).s;
-    const at = segment * SEGMENT + 777;
-    const byte = Buffer.alloc(1);
-    await handle.read(byte, 0, 1, at);
-    byte[0]! ^= 0x10;
-    await handle.write(byte, 0, 1, at);
-    await handle.close();
-    const { result, messages } = await run(hub, dir, { concurrency: 2 });
-    expect(messages.join("\n")).toMatch(/damaged on the disk/);
-    expect(result.downloaded_bytes).toBe(8 * MIB - (before - 1) * SEGMENT);
-    await expectComplete(dir, files);
-  });
-
-  it("a torn write (a hole of zeros) costs only the segments it touches", async () => {
-    const { files, hub, dir, part, journal } = await halfWay();
-    const before = await recorded(journal);
-    const { records } = await readJournal(journal);
-    const segment = (records.filter((r) => "s" in (r as object)).at(-1) as { s: number }).s;
-    const handle = await open(part, "r+");
-    await handle.write(Buffer.alloc(4096), 0, 4096, segment * SEGMENT + 8192);
-    await handle.close();
-    const { result } = await run(hub, dir, { concurrency: 2 });
-    expect(result.downloaded_bytes).toBe(8 * MIB - (before - 1) * SEGMENT);
-    await expectComplete(dir, files);
-  });
-
-  it("a torn last line of the journal is ignored, the records before it count", async () => {
-    const { files, hub, dir, journal } = await halfWay();
-    const text = await readFile(journal);
-    await writeFile(journal, text.subarray(0, text.length - 7));
-    const before = await recorded(journal);
-    const { result } = await run(hub, dir, { concurrency: 2 });
-    expect(result.resumed_bytes).toBe(before * SEGMENT);
-    await expectComplete(dir, files);
-  });
-
-  it("a flipped byte in the middle of the journal loses what follows, never more, and corrupts nothing", async () => {
-    const { files, hub, dir, journal } = await halfWay();
-    const text = await readFile(journal);
-    text[Math.floor(text.length / 2)]! ^= 1;
-    await writeFile(journal, text);
-    const before = await recorded(journal);
-    const { result } = await run(hub, dir, { concurrency: 2 });
-    expect(result.resumed_bytes).toBe(before * SEGMENT);
-    await expectComplete(dir, files);
-  });
-
-  it("a journal that speaks of other content, or a part file of another size, means starting over", async () => {
-    for (const harm of ["journal", "part"]) {
-      const { files, hub, dir, journal, part } = await halfWay();
-      if (harm === "part") await truncate(part, 5 * MIB);
-      else await writeFile(journal, (await readFile(journal, "utf8")).replace(/"size":\d+/, '"size":1'));
-      const { result } = await run(hub, dir, { concurrency: 2 });
-      expect(result.resumed_bytes).toBe(0);
-      await expectComplete(dir, files);
-    }
-  });
-
-  it("a journal without its part file does not vouch for anything", async () => {
-    const { files, hub, dir, part } = await halfWay();
-    await rm(part);
-    const { result } = await run(hub, dir, { concurrency: 2 });
-    expect(result.resumed_bytes).toBe(0);
-    await expectComplete(dir, files);
-  });
-});
-
 describe("what is left in parts/", () => {
   it("of files not asked for stays, all else goes once a run succeeds", async () => {
     const files = sampleFiles(1 * MIB, 2);
@@ -288,7 +178,7 @@ describe("what is left in parts/", () => {
     const dir = await temporary();
     hub.setFaults({ bps: 1 * MIB });
     const first = spawnRun(testOptions(hub, dir, { concurrency: 2, include: ["model-00001*"] }));
-    await first.event(progressed(600 * KIB));
+    await first.event(downloading(600 * KIB));
     first.child.kill("SIGKILL");
     await first.ended;
     hub.clearFaults();
@@ -350,81 +240,4 @@ it("says that it checks what came, and how far, when that is all there is to wai
   const shares = phases.flatMap((phase) => /^checking what was received, (\d+) %$/.exec(phase)?.[1] ?? []);
   expect(shares.length).toBeGreaterThan(0);
   expect(shares.map(Number)).toEqual(shares.map(Number).sort((a, b) => a - b));
-});
-
-describe("revisions of one directory", () => {
-  it("another commit is refused without switchRevision, and taken with it; unchanged files stay", async () => {
-    const files = sampleFiles(1 * MIB, 2);
-    const hub = await serve(files);
-    const dir = await temporary();
-    const { result } = await run(hub, dir);
-    const changed = [...files.slice(0, -1), syntheticFile(shardName(1, 2), 1 * MIB + 5, { seed: 77 })];
-    const sha = await hub.repository(REPO).commit(changed);
-    const refused = await failure(hub, dir);
-    expect(refused).toMatchObject({ code: "E_USAGE", exit: 2 });
-    expect(refused.message).toContain(result.revision);
-    expect(refused.message).toContain(sha);
-    await expectComplete(dir, files);
-    hub.clearLog();
-    const moved = await run(hub, dir, { switchRevision: true });
-    expect(moved.result.revision).toBe(sha);
-    expect(sentFor(hub, shardName(0, 2))).toBe(0);
-    await expectComplete(dir, changed);
-    // What stayed is known under the new commit, too: nothing is hashed again, and hf finds its own record.
-    const again = await run(hub, dir);
-    expect(again.messages.filter((text) => text.includes("hashing"))).toEqual([]);
-    const metadata = join(dir, ".cache/huggingface/download", `${shardName(0, 2)}.metadata`);
-    expect((await readFile(metadata, "utf8")).split("\n")[0]).toBe(sha);
-  });
-
-  it("a partial file of another commit is never spliced with the new one (T-13)", async () => {
-    const files = [syntheticFile("model.safetensors", 4 * MIB, { seed: 1 })];
-    const hub = await serve(files);
-    const dir = await temporary();
-    hub.setFaults({ bps: 4 * MIB });
-    const first = spawnRun(testOptions(hub, dir, { concurrency: 2 }));
-    await first.event(progressed(1 * MIB));
-    first.child.kill("SIGKILL");
-    await first.ended;
-    hub.clearFaults();
-    const changed = [syntheticFile("model.safetensors", 4 * MIB, { seed: 2 })];
-    await hub.repository(REPO).commit(changed);
-    const { result } = await run(hub, dir, { switchRevision: true });
-    expect(result.resumed_bytes).toBe(0);
-    await expectComplete(dir, changed);
-    expect(await leftovers(dir)).toEqual([]);
-  });
-
-  it("a directory of another repository is refused", async () => {
-    const files = sampleFiles(100 * KIB, 1);
-    const hub = await serve(files, {
-      repositories: [
-        { name: REPO, files },
-        { name: "ns/other", files },
-      ],
-    });
-    const dir = await temporary();
-    await run(hub, dir);
-    expect(await failure(hub, dir, { repo: "ns/other" })).toMatchObject({ code: "E_USAGE" });
-  });
-
-  it("says in JSON what a child process says in its result", async () => {
-    const files = sampleFiles(100 * KIB, 1);
-    const hub = await serve(files);
-    const dir = await temporary();
-    const { ended } = spawnRun(testOptions(hub, dir));
-    const { code, output } = await ended;
-    expect(code).toBe(0);
-    expect(Object.keys(said(output).result!)).toEqual([
-      "repo",
-      "revision",
-      "dir",
-      "files",
-      "bytes",
-      "downloaded_bytes",
-      "resumed_bytes",
-      "seconds",
-      "verified",
-    ]);
-  });
 });

@@ -1,6 +1,8 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { existsSync } from "node:fs";
 import { mkdtemp, readdir, readFile, rm } from "node:fs/promises";
+import { createServer } from "node:http";
+import { type AddressInfo, connect } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -145,6 +147,37 @@ export function sentFor(hub: Hub, path: string): number {
     .filter((r) => r.path === path && (r.status === 200 || r.status === 206))
     .reduce((sum, r) => sum + r.bytesSent, 0);
 }
+
+/** A CONNECT proxy that leads a host (`name:port`) to where `route` says, or refuses it. */
+export async function startProxy(
+  route: (host: string) => string | undefined,
+): Promise<{ url: string; tunnels: string[] }> {
+  const tunnels: string[] = [];
+  const proxy = createServer((_, response) => response.writeHead(500).end());
+  proxy.on("connect", (request, socket) => {
+    tunnels.push(request.url!);
+    socket.on("error", () => undefined);
+    const target = route(request.url!);
+    if (target === undefined) return socket.end("HTTP/1.1 403 Forbidden\r\n\r\n");
+    const [host, port] = target.split(":");
+    const upstream = connect(Number(port), host!, () => {
+      socket.write("HTTP/1.1 200 OK\r\n\r\n");
+      upstream.pipe(socket).pipe(upstream);
+    });
+    upstream.on("error", () => socket.destroy());
+    return undefined;
+  });
+  await new Promise<void>((resolve) => proxy.listen(0, "127.0.0.1", resolve));
+  atEnd(async () => {
+    proxy.closeAllConnections();
+    proxy.close();
+  });
+  return { url: `http://127.0.0.1:${(proxy.address() as AddressInfo).port}`, tunnels };
+}
+
+/** Whether so many bytes have been downloaded. */
+export const downloading = (bytes: number) => (event: StageEvent) =>
+  event.type === "progress" && event.phase === "downloading" && event.done >= bytes;
 
 /** For `before` of spawnRun: every sync of a file takes so much longer. */
 export const slowSyncs = (ms: number): string => `
