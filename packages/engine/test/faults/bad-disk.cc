@@ -27,6 +27,27 @@
 namespace {
 
 using Pread = ssize_t (*)(int, void*, size_t, off64_t);
+using Open = int (*)(const char*, int, ...);
+
+// What stands behind this. Looked up once, when the program is loaded: dlsym takes the loader's lock, and
+// whoever opens a file while another thread loads a library would wait for it, maybe for ever.
+struct System {
+  Pread pread = look_up<Pread>("pread"), pread64 = look_up<Pread>("pread64");
+  Open open = look_up<Open>("open"), open64 = look_up<Open>("open64");
+  decltype(&pthread_create) thread = look_up<decltype(&pthread_create)>("pthread_create");
+
+ private:
+  template <typename F>
+  static F look_up(const char* symbol) {
+    return reinterpret_cast<F>(dlsym(RTLD_NEXT, symbol));
+  }
+};
+const System& system_calls() {
+  static const System found;  // by the first call too, should that come before the constructors
+  return found;
+}
+[[maybe_unused]] const System& at_load = system_calls();
+
 std::atomic<unsigned> reads{0};
 
 std::string path_of(int fd) {
@@ -42,8 +63,7 @@ bool holds_weights(const std::string& path) {
   return path.find(".safetensors") != std::string::npos || path.find("/trunk-") != std::string::npos;
 }
 
-ssize_t bad_pread(const char* symbol, int fd, void* buffer, size_t bytes, off64_t offset) {
-  static const Pread real = reinterpret_cast<Pread>(dlsym(RTLD_NEXT, symbol));
+ssize_t bad_pread(Pread real, int fd, void* buffer, size_t bytes, off64_t offset) {
   const char* mode = std::getenv("K3_BAD_DISK");
   if (!mode || bytes < 4096 || (reinterpret_cast<size_t>(buffer) % 4096) != 0 || !holds_weights(path_of(fd)))
     return real(fd, buffer, bytes, offset);
@@ -73,15 +93,13 @@ ssize_t bad_pread(const char* symbol, int fd, void* buffer, size_t bytes, off64_
   return real(fd, buffer, bytes, offset);
 }
 
-using Open = int (*)(const char*, int, ...);
-
-int bad_open(const char* symbol, const char* path, int flags, mode_t mode) {
+int bad_open(Open real, const char* path, int flags, mode_t mode) {
   const char* error = std::getenv("K3_BAD_OPEN");
   if (error && (flags & O_DIRECT) && holds_weights(path)) {
     errno = std::atoi(error);
     return -1;
   }
-  return reinterpret_cast<Open>(dlsym(RTLD_NEXT, symbol))(path, flags, mode);
+  return real(path, flags, mode);
 }
 
 mode_t mode_in(int flags, va_list list) {
@@ -91,30 +109,29 @@ mode_t mode_in(int flags, va_list list) {
 }  // namespace
 
 extern "C" ssize_t pread(int fd, void* buffer, size_t bytes, off_t offset) {
-  return bad_pread("pread", fd, buffer, bytes, offset);
+  return bad_pread(system_calls().pread, fd, buffer, bytes, offset);
 }
 extern "C" ssize_t pread64(int fd, void* buffer, size_t bytes, off64_t offset) {
-  return bad_pread("pread64", fd, buffer, bytes, offset);
+  return bad_pread(system_calls().pread64, fd, buffer, bytes, offset);
 }
 extern "C" int open(const char* path, int flags, ...) {
   va_list list;
   va_start(list, flags);
   const mode_t mode = mode_in(flags, list);
   va_end(list);
-  return bad_open("open", path, flags, mode);
+  return bad_open(system_calls().open, path, flags, mode);
 }
 extern "C" int open64(const char* path, int flags, ...) {
   va_list list;
   va_start(list, flags);
   const mode_t mode = mode_in(flags, list);
   va_end(list);
-  return bad_open("open64", path, flags, mode);
+  return bad_open(system_calls().open64, path, flags, mode);
 }
 extern "C" int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*start)(void*),
                               void* argument) {
-  static const auto real = reinterpret_cast<decltype(&pthread_create)>(dlsym(RTLD_NEXT, "pthread_create"));
   static std::atomic<int> given{0};
   const char* most = std::getenv("K3_FEW_THREADS");
   if (most && given.fetch_add(1) >= std::atoi(most)) return EAGAIN;
-  return real(thread, attributes, start, argument);
+  return system_calls().thread(thread, attributes, start, argument);
 }
