@@ -1,6 +1,6 @@
 import { readdir, stat, unlink } from "node:fs/promises";
 import { dirname, join } from "node:path";
-import { findToken, localPath, redact } from "@k3/hub";
+import { findToken, localPath, redactError } from "@k3/hub";
 import {
   availableBytes,
   formatBytes,
@@ -68,24 +68,14 @@ export async function fetchSnapshot(options: FetchOptions): Promise<FetchResult>
       verified: true,
     };
   } catch (error) {
-    throw withoutSecrets(run.reason(error), token);
+    // A server may repeat in its answer what it was told; an error must not.
+    throw redactError(run.reason(error), token);
   } finally {
     clearInterval(ticker);
     report.end();
     await run.close();
     await lock?.release();
   }
-}
-
-/** A server may repeat in its answer what it was told; an error must not. */
-function withoutSecrets(error: StageError, token: string | undefined): StageError {
-  const message = redact(error.message, token);
-  if (message === error.message) return error;
-  const { hint, details } = error;
-  return new StageError(error.code, message, {
-    ...(hint === undefined ? {} : { hint }),
-    ...(details === undefined ? {} : { details }),
-  });
 }
 
 async function makeTarget(dir: string): Promise<void> {

@@ -27,4 +27,4 @@ export {
 export { localPath, requireSafePaths, unsafePath } from "./paths.ts";
 export { RateGate } from "./rate-gate.ts";
 export { type ClientSettings, HUB_TIMING, type HubReporter, type HubTiming } from "./settings.ts";
-export { findToken, redact, shownUrl } from "./token.ts";
+export { findToken, redact, redactError, shownUrl } from "./token.ts";

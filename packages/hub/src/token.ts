@@ -44,6 +44,39 @@ export function redact(text: string, token: string | undefined): string {
     .replace(/(https?:\/\/[^\s"'<>?#]+)[?#][^\s"'<>]*/gi, "$1?...");
 }
 
+/** An error without what `redact` takes out, in its message, hint and details and in the errors that caused it. */
+export function redactError(error: StageError, token: string | undefined): StageError {
+  const { code, hint, details, cause } = error;
+  const clean = new StageError(code, redact(error.message, token), {
+    ...(hint === undefined ? {} : { hint: redact(hint, token) }),
+    ...(details === undefined ? {} : { details: redactValue(details, token) as Record<string, unknown> }),
+    ...(cause === undefined ? {} : { cause: redactValue(cause, token) }),
+  });
+  if (error.stack !== undefined) clean.stack = redact(error.stack, token);
+  return clean;
+}
+
+/** Errors become plain ones with the same name, code and trace: what else they carry (sockets, requests) is nobody's to see. */
+function redactValue(value: unknown, token: string | undefined, depth = 0): unknown {
+  if (typeof value === "string") return redact(value, token);
+  if (typeof value !== "object" || value === null) return value;
+  if (depth > 8) return undefined;
+  const inner = (each: unknown) => redactValue(each, token, depth + 1);
+  if (Array.isArray(value)) return value.map(inner);
+  if (!(value instanceof Error))
+    return Object.fromEntries(Object.entries(value).map(([key, each]) => [key, inner(each)]));
+  const { code } = value as NodeJS.ErrnoException;
+  const clean = new Error(
+    redact(value.message, token),
+    value.cause === undefined ? {} : { cause: inner(value.cause) },
+  );
+  return Object.assign(clean, {
+    name: value.name,
+    stack: redact(value.stack ?? "", token),
+    ...(code === undefined ? {} : { code }),
+  });
+}
+
 /** A URL for messages: no query (it may be a signature), no credentials. */
 export function shownUrl(url: URL): string {
   return `${url.origin}${url.pathname}`;
