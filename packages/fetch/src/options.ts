@@ -146,7 +146,7 @@ export function settle(
     concurrency,
     limitRate,
     endpoint: chooseEndpoint(options.endpoint, env),
-    cdnHosts: (options.cdnHosts ?? []).map((host) => host.toLowerCase()),
+    cdnHosts: (options.cdnHosts ?? []).map(hostName),
     include: options.include ?? [],
     exclude: options.exclude ?? [],
     first: options.first ?? [],
@@ -159,4 +159,13 @@ export function settle(
     lock: internals.lock ?? true,
     lookup: internals.lookup,
   };
+}
+
+/** A host as URLs name it. Throws E_USAGE for anything more (a scheme, a port, a pattern), which would never match. */
+function hostName(text: string): string {
+  if (/^([\w.-]+|\[[0-9a-f:.]+\])$/i.test(text) && URL.canParse(`https://${text}`))
+    return new URL(`https://${text}`).hostname;
+  throw new StageError("E_USAGE", `${JSON.stringify(text)} is not the name of a host that serves files`, {
+    hint: "give the name alone, without https:// and without a port",
+  });
 }

@@ -128,6 +128,13 @@ describe("options", () => {
         expect.objectContaining({ code: "E_USAGE" }),
       );
     }
+    for (const host of ["files.test:8443", "https://files.test", "files.test/", "*.files.test", ""]) {
+      expect(() => settle({ ...base, cdnHosts: [host] }), host).toThrow(
+        expect.objectContaining({ code: "E_USAGE", hint: expect.stringContaining("without a port") }),
+      );
+    }
+    const cdnHosts = ["Files.Test", "[::1]", "127.0.0.2"];
+    expect(settle({ ...base, cdnHosts }).cdnHosts).toEqual(["files.test", "[::1]", "127.0.0.2"]);
     expect(settle(base, { HF_ENDPOINT: "https://mirror.test/hf/" }).endpoint).toBe("https://mirror.test/hf");
     expect(settle(base, {}).endpoint).toBe("https://huggingface.co");
   });
