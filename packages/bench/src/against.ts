@@ -1,5 +1,6 @@
 import { spawn } from "node:child_process";
-import { StageError, throwIfAborted } from "@k3/stage";
+import { runInNewContext } from "node:vm";
+import { formatBytes, StageError, throwIfAborted } from "@k3/stage";
 
 export interface OtherRun {
   ids: number[];
@@ -25,7 +26,7 @@ export function otherEngine(command: string, idsPattern: string, secondsPattern:
 /**
  * Runs another engine's command line through the shell and takes ids and seconds per token from what it prints.
  * `ids`: every match's first group is a list of ids (or one id); `seconds`: every match's first group is
- * a number, and the median of all matches but the first (the cold one) is taken when there are several.
+ * a number above 0, and the median of all matches but the first (the cold one) is taken when there are several.
  * Throws E_USAGE for a pattern that finds nothing, E_DATA when the command fails.
  */
 export async function runOther(
@@ -33,12 +34,12 @@ export async function runOther(
   signal: AbortSignal | undefined,
 ): Promise<OtherRun> {
   const text = await outputOf(command, signal);
-  const found = [...text.matchAll(ids)]
-    .flatMap((match) => (match[1] ?? match[0]).match(/\d+/g) ?? [])
+  const found = matches(text, ids, "ids-pattern")
+    .flatMap((match) => match.match(/\d+/g) ?? [])
     .map(Number);
-  const times = [...text.matchAll(seconds)]
-    .map((match) => Number(match[1] ?? match[0]))
-    .filter(Number.isFinite);
+  const times = matches(text, seconds, "seconds-pattern")
+    .map(Number)
+    .filter((time) => Number.isFinite(time) && time > 0);
   if (found.length === 0 || times.length === 0) {
     throw new StageError(
       "E_USAGE",
@@ -51,6 +52,23 @@ export async function runOther(
   const warm = times.length > 1 ? times.slice(1).sort((a, b) => a - b) : times;
   return { ids: found, seconds: warm[warm.length >> 1]! };
 }
+
+/** The first group of every match. Some patterns go back and forth for ever on some texts: those are given up. */
+function matches(text: string, pattern: RegExp, option: string): string[] {
+  const code = "Array.from(text.matchAll(pattern), (match) => match[1] ?? match[0])";
+  try {
+    return runInNewContext(code, { text, pattern }, { timeout: PATTERN_SECONDS * 1000 }) as string[];
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== "ERR_SCRIPT_EXECUTION_TIMEOUT") throw error;
+    throw new StageError("E_USAGE", `--${option} was not done after ${PATTERN_SECONDS} s`, {
+      hint: "write it without repetitions inside of repetitions",
+    });
+  }
+}
+
+const PATTERN_SECONDS = 5;
+/** More than this is no engine's report of a few tokens. */
+const MOST_OUTPUT = 64e6;
 
 function compile(pattern: string, option: string): RegExp {
   try {
@@ -66,14 +84,29 @@ async function outputOf(command: string, signal: AbortSignal | undefined): Promi
   const stop = () => process.kill(-child.pid!, "SIGTERM");
   signal?.addEventListener("abort", stop, { once: true });
   const pieces: Buffer[] = [];
-  child.stdout.on("data", (piece: Buffer) => pieces.push(piece));
-  child.stderr.on("data", (piece: Buffer) => pieces.push(piece));
+  let bytes = 0;
+  const take = (piece: Buffer) => {
+    if (bytes > MOST_OUTPUT) return;
+    bytes += piece.length;
+    pieces.push(piece);
+    if (bytes > MOST_OUTPUT) stop();
+  };
+  child.stdout.on("data", take);
+  child.stderr.on("data", take);
   const code = await new Promise<number | null>((done, failed) => {
     child.once("error", failed);
     child.once("close", done);
   });
   signal?.removeEventListener("abort", stop);
   throwIfAborted(signal);
+  if (bytes > MOST_OUTPUT)
+    throw new StageError(
+      "E_DATA",
+      `${JSON.stringify(command)} printed more than ${formatBytes(MOST_OUTPUT)}`,
+      {
+        hint: "let it print ids and seconds alone, with grep say",
+      },
+    );
   const text = Buffer.concat(pieces).toString("utf8");
   if (code !== 0) {
     throw new StageError(

@@ -1,4 +1,4 @@
-import { mkdir, rm } from "node:fs/promises";
+import { rename, rm, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { Journal, type StageOptions } from "@k3/stage";
 import { z } from "zod";
@@ -45,10 +45,14 @@ export class BenchJournal {
     { seed, onEvent }: Pick<StageOptions, "onEvent"> & { seed: number },
   ): Promise<BenchJournal> {
     const path = join(outDir, "bench.journal");
+    const warn = (why: string) => {
+      const message = `the finished runs in ${path} ${why}: starting over; they are kept in ${path}.old`;
+      onEvent?.({ type: "log", level: "warn", stage: "bench", message });
+    };
     const made_with = Object.fromEntries(
       Object.entries(made).map(([name, value]) => [name, JSON.stringify(value ?? null)]),
     );
-    await mkdir(outDir, { recursive: true });
+    const before = (await stat(path).catch(() => undefined))?.size ?? 0;
     const { journal, records } = await Journal.open(path);
     const start = startSchema.safeParse(records[0]);
     const finished = z.array(finishedSchema).safeParse(records.slice(1));
@@ -56,11 +60,10 @@ export class BenchJournal {
       const names = new Set([...Object.keys(made_with), ...Object.keys(start.data.made_with)]);
       const differences = [...names].filter((name) => made_with[name] !== start.data.made_with[name]);
       if (differences.length === 0) return new BenchJournal(journal, start.data.seed, finished.data);
-      const message = `the finished runs in ${outDir} were made with another ${differences.join(", ")}: starting over`;
-      if (finished.data.length > 0) onEvent?.({ type: "log", level: "warn", stage: "bench", message });
-    }
+      if (finished.data.length > 0) warn(`were made with another ${differences.join(", ")}`);
+    } else if (before > 0) warn("cannot be read");
     await journal.close();
-    await rm(path);
+    if (before > 0) await rename(path, `${path}.old`);
     const fresh = (await Journal.open(path)).journal;
     await fresh.append({ format: "k3-bench-journal", version: 1, seed, made_with });
     return new BenchJournal(fresh, seed, []);

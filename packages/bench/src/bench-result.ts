@@ -1,4 +1,5 @@
-import { readFile } from "node:fs/promises";
+import { readFile, stat } from "node:fs/promises";
+import { join } from "node:path";
 import { formatBytes, StageError } from "@k3/stage";
 import type { Machine } from "./machine.ts";
 import type { ReadAccounts } from "./read-accounts.ts";
@@ -27,6 +28,8 @@ export interface BenchPoint {
   codec: string | null;
   trunk: { dir: string; manifest_sha256: string } | null;
   prompt: string;
+  /** What is known that the model answers; null for nothing. */
+  expected_ids: number[] | null;
   runs: MeasuredRun[];
   median: BenchMedian;
   /** Half the range over the median, per phase: what one run may be off by. */
@@ -101,8 +104,15 @@ export function pointLabel(point: BenchPoint, among: readonly BenchPoint[]): str
 
 export const threadsLabel = ({ threads }: BenchPoint) => (threads === 1 ? "1 thread" : `${threads} threads`);
 
-/** Reads a `bench.json`. Throws E_DATA for anything else. */
-export async function readBenchResult(path: string): Promise<BenchResult> {
+const PHASES = ["open", "cold_step", "prefill", "first_decode", "decode"] as const;
+
+const isMeasured = (run: MeasuredRun) =>
+  PHASES.every((phase) => run[phase] === null || (Number.isFinite(run[phase]) && run[phase] > 0));
+
+/** Reads a `bench.json`, or that of a directory. Throws E_DATA for anything else. */
+export async function readBenchResult(given: string): Promise<BenchResult> {
+  const found = await stat(given).catch(() => undefined);
+  const path = found?.isDirectory() ? join(given, "bench.json") : given;
   let value: unknown;
   try {
     value = JSON.parse(await readFile(path, "utf8"));
@@ -115,7 +125,8 @@ export async function readBenchResult(path: string): Promise<BenchResult> {
     result?.format !== "k3-bench" ||
     result.version !== 1 ||
     !Array.isArray(result.points) ||
-    !result.receipt?.machine
+    !result.receipt?.machine ||
+    !result.points.every((point) => Array.isArray(point.runs) && point.runs.every(isMeasured))
   ) {
     throw new StageError("E_DATA", `${path}: not a result of k3 bench`, {
       hint: "give the bench.json that k3 bench wrote",

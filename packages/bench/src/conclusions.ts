@@ -34,6 +34,7 @@ export function pointOf({ request, trunk, prompt, expected, runs }: Point): Benc
     codec: runs[0]!.codec,
     trunk,
     prompt,
+    expected_ids: expected ? [...expected] : null,
     runs,
     median: per(median),
     spread: per(spread),
@@ -78,15 +79,8 @@ export function headlines(
   against: Against | null,
   { ok, resumed }: { ok: boolean; resumed: number },
 ): string[] {
-  const known = points.filter((point) => point.ids_as_expected !== null).length;
   return [
-    ok
-      ? known > 0
-        ? "the generated ids are the expected ones in every run"
-        : "every run of a point generated the same ids; nothing is known to compare them with"
-      : points.some((point) => point.ids_as_expected === false)
-        ? "WRONG IDS: a run of ours generated other ids than expected, so its speed means nothing"
-        : "WRONG IDS: the other engine generated other ids than ours",
+    ok ? rightIds(points) : wrongIds(points),
     noiseFloor({ points: [...points] }),
     ...(ok
       ? codecs.map(({ point, over, ratio }) => `${point}, decode over ${over}: ${describeRatio(ratio)}`)
@@ -96,6 +90,21 @@ export function headlines(
       ? [`runs that were measured before this bench was stopped and started again: ${resumed}`]
       : []),
   ];
+}
+
+function rightIds(points: readonly BenchPoint[]): string {
+  const known = points.filter((point) => point.ids_as_expected !== null).length;
+  if (known === 0)
+    return "every run of a point generated the same ids; nothing is known to compare them with";
+  if (known === points.length) return "the generated ids are the expected ones in every run";
+  return `the generated ids are the expected ones in every run of ${known} of ${points.length} points; of the others nothing is known, and their runs generated the same`;
+}
+
+function wrongIds(points: readonly BenchPoint[]): string {
+  const wrong = points.find((point) => point.ids_as_expected === false);
+  if (!wrong) return "WRONG IDS: the other engine generated other ids than ours";
+  const found = [...new Set(wrong.runs.map((run) => run.generated_ids.join()))].join(" and ");
+  return `WRONG IDS: a run of ours generated other ids than expected, so its speed means nothing: ${found}, expected ${wrong.expected_ids?.join() ?? "the same in every run"}`;
 }
 
 /** A ratio between engines that answer differently, or of a wrong answer, says nothing. */

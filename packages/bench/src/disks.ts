@@ -48,9 +48,12 @@ export async function disksOf(places: readonly Place[]): Promise<Disk[]> {
   }
   for (const { files, holds } of places) {
     for (const file of files) {
-      const { dev, size } = await stat(file);
+      const { dev, size, blocks } = await stat(file);
       const disk = diskAt(dirname(await realpath(file)), dev, holds);
-      if (size >= Math.max(LONG_ENOUGH, (disk.file?.size ?? 0) + 1)) disk.file = { path: file, size };
+      // What a file has of holes is answered by nobody's disk.
+      const whole = blocks * 512 >= 0.99 * size;
+      if (whole && size >= Math.max(LONG_ENOUGH, (disk.file?.size ?? 0) + 1))
+        disk.file = { path: file, size };
     }
   }
   return [...disks.values()];
@@ -97,7 +100,7 @@ export async function examineDisk(
   const rates = (["sequential", "scattered", "mixed"] as const)
     .map((kind) => `${kind} ${formatBytes(probe[kind])}/s`)
     .join(", ");
-  const summary = `${path} (${mount?.type ?? "unknown filesystem"}, for ${holds.join(" and ")}): ${rates}, ${formatBytes(free)} free`;
+  const summary = `${path} (${mount?.type ?? "unknown filesystem"}, for ${holds.join(" and ")}): ${rates}, ${spaceOf(free)} free`;
   const measured = {
     ...probe,
     path,
@@ -111,6 +114,9 @@ export async function examineDisk(
   return { measured, findings };
 }
 
+/** Some filesystems do not say how large they are. */
+const spaceOf = (bytes: number) => (Number.isFinite(bytes) ? formatBytes(bytes) : "nobody knows how much");
+
 /** Whether measuring failed for what the disk is like: too little space for a scratch file, or an error of the system. */
 const hinders = (error: unknown): error is Error =>
   error instanceof StageError ? error.code === "E_SPACE" : error instanceof Error && "errno" in error;
@@ -120,7 +126,7 @@ function spaceFinding({ path, holds, neededBytes: needed }: Disk, free: number):
   if (free >= needed)
     return {
       level: "ok",
-      message: `${formatBytes(free)} of disk free, ${formatBytes(needed)} needed for what is yet to come of ${what}`,
+      message: `${spaceOf(free)} of disk free, ${formatBytes(needed)} needed for what is yet to come of ${what}`,
     };
   return {
     level: "error",

@@ -3,12 +3,26 @@ import { cpus, totalmem } from "node:os";
 import { join } from "node:path";
 import { RELEASE } from "@k3/checkpoint";
 import { availableMemory, instructionSets } from "@k3/engine";
-import { EXIT, type ExitCode, formatBytes, type StageOptions, shellWord } from "@k3/stage";
+import {
+  EXIT,
+  type ExitCode,
+  formatBytes,
+  readSnapshot,
+  StageError,
+  type StageOptions,
+  shellWord,
+} from "@k3/stage";
 import { disksOf, examineDisk, type MeasuredDisk } from "./disks.ts";
 import type { Finding } from "./findings.ts";
 import { nextCommand } from "./next-command.ts";
-import { checkpointPlace, trunkCodec, trunkPlace, usualTrunkDirectory } from "./places.ts";
-import { type PlanSource, planSourceOfDirectory, RELEASED_PLAN_SOURCE, scratchBytesFor } from "./plan.ts";
+import { checkpointPlace, packedTrunk, trunkPlace, usualTrunkDirectory } from "./places.ts";
+import {
+  type PlanSource,
+  planSourceOfDirectory,
+  planSourceOfSnapshot,
+  RELEASED_PLAN_SOURCE,
+  scratchBytesFor,
+} from "./plan.ts";
 import { leastMemoryBytes, type Prediction, predict } from "./predict.ts";
 
 export interface DoctorResult {
@@ -58,8 +72,14 @@ export interface DoctorOptions extends StageOptions {
 export async function doctor(options: DoctorOptions): Promise<DoctorResult> {
   const { dir, probeSeconds = 5, endpoint, signal, onEvent } = options;
   const trunkDir = options.trunkDir ?? (await usualTrunkDirectory(dir));
+  for (const given of [dir, trunkDir]) await requireDirectory(given);
   const holds = (await stat(join(dir, "config.json")).catch(() => undefined)) !== undefined;
-  const source = holds ? await planSourceOfDirectory(dir) : RELEASED_PLAN_SOURCE;
+  const snapshot = await readSnapshot(dir);
+  const source = holds
+    ? await planSourceOfDirectory(dir)
+    : snapshot
+      ? planSourceOfSnapshot(dir, snapshot)
+      : RELEASED_PLAN_SOURCE;
   const findings: Finding[] = [];
 
   const isa = instructionSets();
@@ -91,7 +111,9 @@ export async function doctor(options: DoctorOptions): Promise<DoctorResult> {
     if (examined.measured) disks.push(examined.measured);
     else unmeasured++;
   }
-  findings.push(await hubFinding(endpoint, signal));
+  for (const { fault } of places) if (fault) findings.push({ level: "error", ...fault });
+  if (holds && !snapshot) findings.push(unprovenFinding(dir, source));
+  findings.push(await hubFinding(endpoint, places[0]!.neededBytes > 0, signal));
 
   const ok = findings.every(({ level }) => level !== "error");
   return {
@@ -100,7 +122,8 @@ export async function doctor(options: DoctorOptions): Promise<DoctorResult> {
     cpu,
     memory,
     disks,
-    budget: unmeasured > 0 ? null : budgetOf(source, memory, disks, (await trunkCodec(trunkDir)) ?? "bf16"),
+    budget:
+      unmeasured > 0 ? null : budgetOf(source, memory, disks, (await packedTrunk(trunkDir))?.codec ?? "bf16"),
     findings,
     next_command: ok ? await nextCommand(dir, trunkDir, holds) : sameAgain(options),
   };
@@ -146,7 +169,32 @@ function budgetOf(
   return { bytes, ...prediction };
 }
 
-async function hubFinding(endpoint: string | undefined, signal: AbortSignal | undefined): Promise<Finding> {
+/** A checkpoint that no manifest belongs to: made by hand, or copied without k3's own files. */
+const unprovenFinding = (dir: string, { config }: PlanSource): Finding => ({
+  level: "warn",
+  message: `${dir} has no manifest: nobody has compared its bytes with published hashes`,
+  hint: `k3 verify ${shellWord(dir)} --repo ${isReleased(config) ? `${RELEASE.repo} --revision ${RELEASE.revision}` : "NAME --revision COMMIT"} does`,
+});
+
+const isReleased = (config: PlanSource["config"]) =>
+  JSON.stringify(config) === JSON.stringify(RELEASED_PLAN_SOURCE.config);
+
+/** One that is not there yet will be made. */
+async function requireDirectory(path: string): Promise<void> {
+  const found = await stat(path).catch((error: NodeJS.ErrnoException) => {
+    if (error.code === "ENOENT" || error.code === "ENOTDIR") return undefined;
+    throw new StageError("E_USAGE", `${path} cannot be looked at: ${error.message}`, { cause: error });
+  });
+  if (found && !found.isDirectory())
+    throw new StageError("E_USAGE", `${path} is a file`, { hint: "give a directory" });
+}
+
+/** While something is yet to be downloaded, the pipeline cannot run without it. */
+async function hubFinding(
+  endpoint: string | undefined,
+  needed: boolean,
+  signal: AbortSignal | undefined,
+): Promise<Finding> {
   const url = endpoint ?? process.env["HF_ENDPOINT"] ?? "https://huggingface.co";
   const timeout = AbortSignal.timeout(5000);
   try {
@@ -159,7 +207,7 @@ async function hubFinding(endpoint: string | undefined, signal: AbortSignal | un
   } catch (error) {
     const why = error instanceof Error && error.cause instanceof Error ? error.cause.message : String(error);
     return {
-      level: "warn",
+      level: needed ? "error" : "warn",
       message: `${url} does not answer (${why})`,
       hint: "a download will not work from here; check the network or HTTPS_PROXY",
     };

@@ -15,8 +15,12 @@ export function distinctExperts(tokens: number, experts: number, perToken: numbe
   return Math.min(experts, independent, a[1] * (tokens / a[0]) ** slope);
 }
 
-/** Share of the expert reads of a decoded token that an expert cache of so many bytes avoids (recorded trace). */
-export function avoidedShare(cacheBytes: number, workingSetBytes: number): number {
+/**
+ * Share of the expert reads of a decoded token that an expert cache of so many bytes avoids: by the recorded trace, and
+ * beyond it on a straight line to the cache that holds all experts and avoids every read.
+ */
+export function avoidedShare(cacheBytes: number, workingSetBytes: number, allBytes: number): number {
+  if (cacheBytes >= allBytes) return 1;
   const known = RELEASE_ROUTING.avoidedByCache;
   const size = cacheBytes / workingSetBytes;
   let [x0, y0] = [0, 0];
@@ -24,6 +28,5 @@ export function avoidedShare(cacheBytes: number, workingSetBytes: number): numbe
     if (size <= x) return y0 + ((y - y0) * (size - x0)) / (x - x0);
     [x0, y0] = [x, y];
   }
-  // Beyond what was recorded nothing more is promised.
-  return y0;
+  return y0 + ((1 - y0) * (size - x0)) / (allBytes / workingSetBytes - x0);
 }

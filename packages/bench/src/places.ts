@@ -2,8 +2,9 @@ import { readdir, readFile, stat } from "node:fs/promises";
 import { dirname, isAbsolute, join, relative, resolve } from "node:path";
 import { byteArithmetic } from "@k3/checkpoint";
 import { readSnapshot, STATE_DIRECTORY, selectedFiles } from "@k3/stage";
+import { z } from "zod";
 import { CODEC_RATIO } from "./figures.ts";
-import { type PlanSource, RELEASED_PLAN_SOURCE } from "./plan.ts";
+import type { PlanSource } from "./plan.ts";
 
 /** Where a part of the model is or will be, and what of it is yet to be written. */
 export interface Place {
@@ -13,9 +14,11 @@ export interface Place {
   /** Files that are there. */
   files: string[];
   neededBytes: number;
+  /** What is wrong with what is there, and what to do; undefined if nothing is, as far as a look tells. */
+  fault?: { message: string; hint: string } | undefined;
 }
 
-/** What is yet to come of a checkpoint: an unfinished download counts with the blocks that it takes. */
+/** What is yet to come of a checkpoint; an unfinished download counts with the blocks that it takes. */
 export async function checkpointPlace(dir: string, source: PlanSource): Promise<Place> {
   const snapshot = await readSnapshot(dir).catch(() => undefined);
   const names = snapshot
@@ -31,7 +34,7 @@ export async function checkpointPlace(dir: string, source: PlanSource): Promise<
   }
   const parts = join(dir, STATE_DIRECTORY, "parts");
   for (const name of await listing(parts)) present += await takenBytes(join(parts, name));
-  const byHand = snapshot === undefined && source !== RELEASED_PLAN_SOURCE;
+  const byHand = snapshot === undefined && source.dir !== null;
   const wanted = snapshot
     ? selectedFiles(snapshot).reduce((sum, { size }) => sum + size, 0)
     : source.downloadBytes;
@@ -42,18 +45,38 @@ export async function checkpointPlace(dir: string, source: PlanSource): Promise<
 export async function trunkPlace(dir: string, source: PlanSource): Promise<Place> {
   const names = (await listing(dir)).filter((name) => /^trunk-.*\.bin$/.test(name));
   const files = names.map((name) => join(dir, name));
-  if (await trunkCodec(dir)) return { holds: "trunk", dir, files, neededBytes: 0 };
+  const packed = await packedTrunk(dir);
+  if (packed) return { holds: "trunk", dir, files, neededBytes: 0, fault: packed.fault };
   const sizes = byteArithmetic(source.config);
-  const wanted = Math.round((sizes.trunkBytes + sizes.lmHeadBytes) * CODEC_RATIO.bf16);
+  // Of a model whose config is not known yet, no more than it has itself.
+  const raw = Math.min(sizes.trunkBytes + sizes.lmHeadBytes, source.downloadBytes);
+  const wanted = Math.round(raw * CODEC_RATIO.bf16);
   const present = await takenBytes(join(dir, "trunk.part"));
   return { holds: "trunk", dir, files, neededBytes: Math.max(0, wanted - present) };
 }
 
-/** The codec of the trunk in `dir`; undefined where no finished one is. */
-export async function trunkCodec(dir: string): Promise<"bf16" | "none" | undefined> {
-  const text = await readFile(join(dir, "trunk.json"), "utf8").catch(() => undefined);
+const manifest = z.object({
+  format: z.literal("k3-trunk"),
+  codec: z.enum(["bf16", "none"]),
+  data: z.object({ file: z.string(), bytes: z.number() }),
+});
+
+/** The finished trunk in `dir`, as a look at its manifest and the size of its data tells; undefined where none is. */
+export async function packedTrunk(
+  dir: string,
+): Promise<{ codec: "bf16" | "none"; fault: Place["fault"] } | undefined> {
+  const path = join(dir, "trunk.json");
+  const text = await readFile(path, "utf8").catch(() => undefined);
   if (text === undefined) return undefined;
-  return /"codec": ?"none"/.test(text) ? "none" : "bf16";
+  const hint = `remove ${path} and pack again`;
+  try {
+    const { codec, data } = manifest.parse(JSON.parse(text));
+    const bytes = (await stat(join(dir, data.file)).catch(() => undefined))?.size ?? 0;
+    const message = `${join(dir, data.file)} has ${bytes} bytes where ${path} says ${data.bytes}`;
+    return { codec, fault: bytes === data.bytes ? undefined : { message, hint } };
+  } catch {
+    return { codec: "bf16", fault: { message: `${path} is not a trunk manifest`, hint } };
+  }
 }
 
 /**
@@ -63,14 +86,17 @@ export async function trunkCodec(dir: string): Promise<"bf16" | "none" | undefin
 export async function usualTrunkDirectory(dir: string): Promise<string> {
   const path = resolve(dir);
   const [beside, inside] = [`${path}-trunk`, join(path, "trunk")];
-  for (const found of [beside, inside]) if (await trunkCodec(found)) return asGiven(dir, found);
+  // The last is where a pipeline has its own.
+  for (const found of [beside, inside, join(dirname(path), "trunk")])
+    if (await packedTrunk(found)) return asGiven(dir, found);
   const [here, above] = await Promise.all([path, dirname(path)].map((at) => nearestExisting(at).then(stat)));
   const alone = path === dirname(path) || here!.dev !== above!.dev;
   return asGiven(dir, alone ? inside : beside);
 }
 
-/** A path as the user would type it: relative if the directory was given so. */
-const asGiven = (dir: string, path: string) => (isAbsolute(dir) ? path : relative(".", path));
+/** A path as the user would type it: relative if the directory was given so, and never like a flag. */
+const asGiven = (dir: string, path: string) =>
+  isAbsolute(dir) ? path : relative(".", path).replace(/^-/, "./-");
 
 /** The path itself if it is a directory, else the nearest one above it. */
 export async function nearestExisting(dir: string): Promise<string> {

@@ -7,6 +7,7 @@ import {
   formatBytes,
   formatSeconds,
   readSnapshot,
+  type Snapshot,
   StageError,
   type StageOptions,
   selectedFiles,
@@ -55,6 +56,17 @@ export async function planSourceOfDirectory(dir: string): Promise<PlanSource> {
     file: usable ? file : null,
   };
 }
+
+/**
+ * A download that has just begun: its manifest is there, its config is not. The sizes are known, and the rest is taken
+ * to be as in the released model, in proportion.
+ */
+export const planSourceOfSnapshot = (dir: string, snapshot: Snapshot): PlanSource => ({
+  ...RELEASED_PLAN_SOURCE,
+  name: snapshot.repo,
+  dir,
+  downloadBytes: selectedFiles(snapshot).reduce((sum, { size }) => sum + size, 0),
+});
 
 export interface PlanOptions extends StageOptions {
   source: PlanSource;
@@ -143,10 +155,10 @@ export async function plan(options: PlanOptions): Promise<PlanResult> {
     download_bytes_per_second: download,
     split: prediction,
     advice: [
+      ...adviceOn(setting, prediction),
       ...(options.downloadBytesPerSecond === undefined
         ? ["the link is taken as 1 Gbit/s; say what yours is with --download"]
         : []),
-      ...adviceOn(setting, prediction),
     ],
   };
 }

@@ -40,7 +40,8 @@ export function predict(setting: Setting): Prediction {
   const stored = (sizes.trunkBytes + sizes.lmHeadBytes) * CODEC_RATIO[setting.codec];
   const pinned = Math.min(stored, Math.max(0, setting.weightBytes));
   const cache = Math.min(sizes.routedBytes, Math.max(0, setting.weightBytes - pinned));
-  const experts = sizes.expertBytesPerToken * (1 - avoidedShare(cache, sizes.expertBytesPerToken || 1));
+  const experts =
+    sizes.expertBytesPerToken * (1 - avoidedShare(cache, sizes.expertBytesPerToken || 1, sizes.routedBytes));
   const read = stored - pinned + experts + sizes.embedRowBytes;
   const disk = diskSeconds(setting, stored - pinned, experts + sizes.embedRowBytes);
   const compute = computeSeconds(sizes, setting, 1);

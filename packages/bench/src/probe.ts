@@ -1,14 +1,6 @@
-import { constants } from "node:fs";
-import { type FileHandle, open, rm } from "node:fs/promises";
-import { join } from "node:path";
-import {
-  alignedBuffers,
-  availableBytes,
-  Meter,
-  StageError,
-  type StageOptions,
-  throwIfAborted,
-} from "@k3/stage";
+import type { FileHandle } from "node:fs/promises";
+import { alignedBuffers, Meter, type StageOptions, throwIfAborted } from "@k3/stage";
+import { openDirect, scratchFile } from "./scratch-file.ts";
 import { randomSource } from "./statistics.ts";
 
 /** Bytes of one sequential read: a block of the trunk. */
@@ -41,98 +33,36 @@ export interface ProbeOptions extends StageOptions {
 /**
  * Measures how fast the disk of `dir` gives what decoding needs, never the page cache: 1 MiB reads in order with eight
  * in flight, 17.5 MB reads at random places with four, and both mixed. Reads `file` if given, else a scratch file,
- * which is removed.
+ * which has no name, so that nothing is left of it however the process ends.
  */
 export async function probeDisk(
   dir: string,
   { file, seconds = 5, scratchBytes = 2 ** 30, signal, onEvent }: ProbeOptions,
 ): Promise<DiskProbe> {
-  const scratch = join(dir, `.k3-probe-${process.pid}`);
-  const path = file ?? scratch;
+  const { handle, direct } = file
+    ? await openDirect(file)
+    : await scratchFile(dir, { wanted: scratchBytes, least: 2 * EXPERT, signal, onEvent });
   try {
-    if (!file) await writeScratch(scratch, dir, scratchBytes, { signal, onEvent });
-    const { handle, direct } = await openDirect(path);
-    try {
-      const size = (await handle.stat()).size;
-      const each = (seconds * 1000) / 3;
-      const meter = new Meter({
-        stage: "doctor",
-        phase: "measuring the disk",
-        unit: "bytes",
-        total: null,
-        onEvent,
-      });
-      const measure = (phase: string, lanes: Lane[]) => {
-        meter.phase = phase;
-        return throughput(handle, lanes, each, meter, signal);
-      };
-      return {
-        sequential: await measure("measuring reads in order", lanes(size, 8, 0)),
-        scattered: await measure("measuring scattered reads", lanes(size, 0, 4)),
-        mixed: await measure("measuring both at once", lanes(size, 8, 2)),
-        direct,
-        readFrom: file ? "shard" : "scratch",
-      };
-    } finally {
-      await handle.close();
-    }
-  } finally {
-    if (!file) await rm(scratch, { force: true });
-  }
-}
-
-async function openDirect(path: string): Promise<{ handle: FileHandle; direct: boolean }> {
-  try {
-    return { handle: await open(path, constants.O_RDONLY | constants.O_DIRECT), direct: true };
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code !== "EINVAL") throw error;
-    return { handle: await open(path, "r"), direct: false };
-  }
-}
-
-/** Random bytes, so that neither a hole nor a compressing disk answers instead of the device. */
-async function writeScratch(
-  path: string,
-  dir: string,
-  wanted: number,
-  { signal, onEvent }: StageOptions,
-): Promise<void> {
-  const free = await availableBytes(dir);
-  const bytes = Math.min(Math.ceil(wanted / BLOCK) * BLOCK, Math.floor(free / 8 / BLOCK) * BLOCK);
-  if (bytes < 2 * EXPERT) {
-    throw new StageError(
-      "E_SPACE",
-      `measuring the disk of ${dir} needs ${16 * EXPERT} bytes free; there are ${free}`,
-      { hint: "make room, or give the rate with --disk", details: { needed: 16 * EXPERT, available: free } },
-    );
-  }
-  const random = randomSource(1);
-  const block = new Float64Array(BLOCK / 8).map(() => random());
-  const handle = await open(path, "wx", 0o600).catch((cause: NodeJS.ErrnoException) => {
-    throw new StageError(
-      "E_USAGE",
-      `measuring the disk of ${dir} needs a scratch file there: ${cause.message}`,
-      {
-        hint: "give a directory that can be written, or the rate with --disk",
-        cause,
-      },
-    );
-  });
-  const meter = new Meter({
-    stage: "doctor",
-    phase: "writing a scratch file",
-    unit: "bytes",
-    total: bytes,
-    onEvent,
-  });
-  try {
-    for (let at = 0; at < bytes; at += BLOCK) {
-      throwIfAborted(signal);
-      block[0] = at;
-      await handle.write(Buffer.from(block.buffer), 0, BLOCK, at);
-      meter.add(BLOCK);
-    }
-    await handle.datasync();
+    const size = (await handle.stat()).size;
+    const each = (seconds * 1000) / 3;
+    const meter = new Meter({
+      stage: "doctor",
+      phase: "measuring the disk",
+      unit: "bytes",
+      total: null,
+      onEvent,
+    });
+    const measure = (phase: string, lanes: Lane[]) => {
+      meter.phase = phase;
+      return throughput(handle, lanes, each, meter, signal);
+    };
+    return {
+      sequential: await measure("measuring reads in order", lanes(size, 8, 0)),
+      scattered: await measure("measuring scattered reads", lanes(size, 0, 4)),
+      mixed: await measure("measuring both at once", lanes(size, 8, 2)),
+      direct,
+      readFrom: file ? "shard" : "scratch",
+    };
   } finally {
     await handle.close();
   }

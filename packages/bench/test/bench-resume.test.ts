@@ -1,5 +1,5 @@
 import { spawn } from "node:child_process";
-import { mkdtemp, readdir, readFile, rm } from "node:fs/promises";
+import { mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { readJournal, type StageEvent } from "@k3/stage";
@@ -61,7 +61,7 @@ describe("a bench that was killed", { timeout: 300_000 }, () => {
     ]);
     expect(result.lines.at(-1)).toMatch(/^runs that were measured before .*: 3$/);
     expect(await readFile(join(dir, "out/bench.md"), "utf8")).toContain("started again: 3");
-    expect((await readdir(join(dir, "out"))).sort()).toEqual([
+    expect((await readdir(join(dir, "out"))).filter((name) => !name.endsWith(".old")).sort()).toEqual([
       "bench.html",
       "bench.json",
       "bench.lock",
@@ -77,8 +77,21 @@ describe("a bench that was killed", { timeout: 300_000 }, () => {
     expect(result).toMatchObject({ resumed_runs: 0, receipt: { options: { runs: 1, generate: 4 } } });
     expect(events[0]).toMatchObject({
       level: "warn",
-      message: `the finished runs in ${join(dir, "out")} were made with another runs, generate: starting over`,
+      message: expect.stringMatching(
+        /were made with another runs, generate: starting over; they are kept in/,
+      ),
     });
+    const { records } = await readJournal(join(dir, "out/bench.journal.old"));
+    expect(records).toHaveLength(2);
+  });
+
+  it("says so where the finished runs cannot be read any more", async () => {
+    expect(await killedAt("run 2 of 4")).toHaveLength(1);
+    await writeFile(join(dir, "out/bench.journal"), "garbage\n");
+    const events: StageEvent[] = [];
+    const onEvent = (event: StageEvent) => events.push(event);
+    expect(await bench({ ...settings(), runs: 1, onEvent })).toMatchObject({ resumed_runs: 0 });
+    expect(events[0]).toMatchObject({ level: "warn", message: expect.stringContaining("cannot be read") });
   });
 
   it("lets one process at a time measure into a directory", async () => {

@@ -229,6 +229,22 @@ describe("bench on the miniature", { timeout: 300_000 }, () => {
       ratio: { noDifference: false, verdict: "difference", runs: 4 },
     });
     expect(result.against!.ratio!.ratio).toBeLessThan(0.01);
+    // What the other engine says may be of any kind.
+    const { runOther, otherEngine } = await import("../src/against.ts");
+    const said = (command: string, pattern: string) =>
+      runOther(otherEngine(command, "ids ([0-9,]+)", pattern), undefined);
+    await expect(said("echo ids 1,2; echo decode 0", "decode ([0-9.]+)")).rejects.toMatchObject({
+      code: "E_USAGE",
+      message: expect.stringContaining("2 ids and 0 times"),
+    });
+    await expect(said(`echo ids 1; printf %060d 0`, "(?:(0+)+)b")).rejects.toMatchObject({
+      code: "E_USAGE",
+      message: "--seconds-pattern was not done after 5 s",
+    });
+    await expect(said("yes", "y")).rejects.toMatchObject({
+      code: "E_DATA",
+      message: '"yes" printed more than 64.0 MB',
+    });
     const events: StageEvent[] = [];
     const settings = { modelDir: model, memory: [MEMORY], cold: "none" as const, outDir: join(dir, "c") };
     const refused = bench({
@@ -272,6 +288,14 @@ describe("bench on the miniature", { timeout: 300_000 }, () => {
         message: expect.stringContaining(`${same}: wrong ids at 400000000 bytes, 2 threads`),
       });
     expect((await compareRuns(a, same, { force: true })).lines[0]).toContain(`${same}: wrong ids at`);
+    // A report's directory stands for its bench.json.
+    expect((await compareRuns(join(dir, "a"), a)).points).toEqual(comparison.points);
+    for (const seconds of [-1, 0, "1"]) {
+      const odd = JSON.parse(await readFile(a, "utf8"));
+      odd.points[0].runs[0].decode = seconds;
+      await writeFile(same, JSON.stringify(odd));
+      await expect(compareRuns(a, same)).rejects.toMatchObject({ code: "E_DATA" });
+    }
     await writeFile(same, "{}");
     await expect(compareRuns(a, same)).rejects.toMatchObject({ code: "E_DATA" });
   });

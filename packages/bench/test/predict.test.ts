@@ -82,10 +82,13 @@ describe("expert reuse", () => {
     expect(distinctExperts(100_000, 896, 16)).toBeLessThanOrEqual(896);
   });
 
-  it("never promises more than was recorded", () => {
-    expect(avoidedShare(0, 25.8e9)).toBe(0);
-    expect(avoidedShare(16e9, 25.83e9)).toBeCloseTo(0.195, 2);
-    expect(avoidedShare(1e15, 25.8e9)).toBe(0.335);
+  it("promises hardly more than was recorded, until everything fits", () => {
+    const all = 82_432 * 17_547_264;
+    expect(avoidedShare(0, 25.8e9, all)).toBe(0);
+    expect(avoidedShare(16e9, 25.83e9, all)).toBeCloseTo(0.195, 2);
+    // Twice what was recorded: not a hundredth more. All of them: nothing is left to be read.
+    expect(avoidedShare(64e9, 25.83e9, all)).toBeCloseTo(0.35, 2);
+    expect(avoidedShare(all, 25.83e9, all)).toBe(1);
   });
 });
 

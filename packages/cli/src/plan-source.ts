@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { type PlanSource, planSourceOfDirectory, RELEASED_PLAN_SOURCE } from "@k3/bench";
 import { RELEASE } from "@k3/checkpoint";
 import { fetchSnapshot } from "@k3/fetch";
-import { readSnapshot, type StageOptions } from "@k3/stage";
+import { readSnapshot, StageError, type StageOptions } from "@k3/stage";
 
 /**
  * What a plan is made for: the released model from its published figures, a directory, or another repository, of
@@ -12,7 +12,12 @@ import { readSnapshot, type StageOptions } from "@k3/stage";
  */
 export async function planSource(source: string | undefined, options: StageOptions): Promise<PlanSource> {
   if (source === undefined || source === RELEASE.repo) return RELEASED_PLAN_SOURCE;
+  const path = /^[./~]/.test(source);
   if ((await stat(source).catch(() => undefined))?.isDirectory()) return planSourceOfDirectory(source);
+  if (path)
+    throw new StageError("E_DATA", `${source}: no such directory`, {
+      hint: "give the directory of a checkpoint, or the NAMESPACE/NAME of a repository",
+    });
   const dir = await mkdtemp(join(tmpdir(), "k3-plan-"));
   try {
     await fetchSnapshot({ ...options, repo: source, dir, include: ["config.json"] });

@@ -115,4 +115,15 @@ describe("k3 pipeline on the miniature", { timeout: 600_000 }, () => {
     expect(code).toBe(130);
     expect(stderr).toContain("the same command continues");
   });
+
+  it("says of what it is from its first moment on, so that doctor knows how to go on", async () => {
+    const work = join(dir, "begun");
+    const killed = await k3Process(["pipeline", "--dir", work], {
+      cwd: dir,
+      onStderr: (text, child) => void (/making weights/.test(text) && child.kill("SIGKILL")),
+    });
+    expect(killed.code).not.toBe(0);
+    const { result } = await k3(["pipeline", "--dir", work, "--status", "--json"]);
+    expect(result()).toMatchObject({ finished: [], next: "plan" });
+  });
 });

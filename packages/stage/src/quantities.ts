@@ -19,17 +19,23 @@ export function parseSize(text: string): number {
   return bytes;
 }
 
-/** A rate in bytes per second: `50MB`, `240MB/s`, `1Gbit` (decimal bits), `1Gbit/s`. Throws E_USAGE. */
+/**
+ * A rate in bytes per second: `50MB`, `240MB/s`; of bits (decimal) `1Gbit`, `1Gbit/s`, `1Gbps`. Throws E_USAGE, also
+ * for `240Mb/s` and `240mb`, which some take for bytes and some for bits.
+ */
 export function parseRate(text: string): number {
-  const bits = /^(\d+(?:\.\d+)?)\s*([kmgt]?)bit(?:\/s|ps)?$/i.exec(text.trim());
+  const bits = /^(\d+(?:\.\d+)?)\s*([kmgtKMGT]?)(?:[bB]its?(?:\/s|ps)?|bps)$/.exec(text.trim());
   const rate = bits ? (Number(bits[1]) * DECIMAL[bits[2]!.toLowerCase()]!) / 8 : parseSizeOfRate(text);
   if (!(rate > 0)) {
-    throw new StageError("E_USAGE", `"${text}" is not a rate`, { hint: "write 50MB, 240MB/s or 1Gbit" });
+    throw new StageError("E_USAGE", `"${text}" is not a rate`, {
+      hint: "write 50MB or 240MB/s for bytes, 1Gbit for bits",
+    });
   }
   return rate;
 }
 
 function parseSizeOfRate(text: string): number {
+  if (/[kmgtp]b(\/s)?$/i.test(text.trim()) && /b(\/s)?$/.test(text.trim())) return Number.NaN;
   try {
     return parseSize(text.trim().replace(/(\/s|ps)$/i, ""));
   } catch {

@@ -33,9 +33,13 @@ describe("parseRate", () => {
     ["240MB/s", 240e6],
     ["1Gbit", 125e6],
     ["100Mbit/s", 12.5e6],
+    ["1Gbps", 125e6],
+    ["240Mbps", 30e6],
+    ["240MBps", 240e6],
+    ["80 kbits/s", 10e3],
   ])("%s", (text, rate) => expect(parseRate(text)).toBe(rate));
 
-  it.each(["0", "fast", "1Gbyte"])("refuses %j", (text) => {
+  it.each(["0", "fast", "1Gbyte", "240Mb/s", "240mb", "1Gb", "1gb/s"])("refuses %j", (text) => {
     expect(() => parseRate(text)).toThrowError(expect.objectContaining({ code: "E_USAGE" }));
   });
 });

@@ -1,3 +1,4 @@
+import { stat } from "node:fs/promises";
 import { type DoctorResult, doctor } from "@k3/bench";
 import { formatBytes, formatSeconds } from "@k3/stage";
 import { real, text } from "../options.ts";
@@ -22,7 +23,8 @@ export const doctorCommand = command({
         default: "5",
       }),
   run: async ({ dir, trunk, probeSeconds }, { output, signal, setExit }) => {
-    const state = await readState(dir);
+    const isDirectory = (await stat(dir).catch(() => undefined))?.isDirectory();
+    const state = isDirectory ? await readState(dir) : undefined;
     const places = state ? placesOf(dir) : { modelDir: dir, trunkDir: undefined };
     const result = await doctor({
       dir: places.modelDir,

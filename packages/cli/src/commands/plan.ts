@@ -50,6 +50,7 @@ function planLines(result: PlanResult): string[] {
     `verify    ${formatSeconds(verify.seconds)}`,
     `pack      ${formatSeconds(pack.seconds)}`,
     `token     ${formatSeconds(result.first_token_seconds)} for the first, ${formatSeconds(result.token_seconds)} for each further, ${formatBytes(result.read_bytes_per_token)} read for it`,
+    `budget    ${formatBytes(result.memory_bytes)}: ${formatBytes(result.split.pinned_trunk_bytes)} of trunk and ${formatBytes(result.split.expert_cache_bytes)} of experts stay in memory, bound by ${result.split.bound}; the disk reads ${formatBytes(result.disk_bytes_per_second)}/s`,
     ...(result.cost
       ? [
           `cost      ${result.cost.total.toFixed(2)} ${result.cost.currency}, ${result.cost.per_hour.toFixed(3)} an hour`,

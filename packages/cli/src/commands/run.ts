@@ -36,6 +36,7 @@ export const runCommand = command({
       onEvent: output.onEvent,
     });
     if (result.stop_reason === "interrupted") context.setExit(EXIT.interrupted);
+    else if (result.state_saved === false) context.setExit(EXIT.resources);
     output.result("run", result, result.text === null ? [result.generated_ids.join(",")] : [""]);
     for (const line of summary(result)) output.note(line);
   },

@@ -62,6 +62,8 @@ export async function pipeline(options: PipelineOptions): Promise<PipelineResult
       memory,
     });
     state = await dropVanished(dir, state);
+    // Also before anything is finished: who looks at the directory should know what it is for.
+    await writeState(dir, state);
     const works: Record<StageName, () => Promise<object>> = {
       plan: async () => {
         if (options.repo === undefined) served = await serveMiniature(dir, options);
