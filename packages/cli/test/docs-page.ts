@@ -59,20 +59,27 @@ export function mask(line: string): string {
     .trimEnd();
 }
 
-/** Lines of `expected` that are not in `printed`, in order; `…` stands for anything, a line of it for any lines. */
-export function missingLines(expected: readonly string[], printed: string): string[] {
-  const lines = printed.split("\n").map(mask);
+/**
+ * Lines of `expected` that are in none of the streams, each in its order (nobody says which stream comes first); `…`
+ * stands for anything, a line of it for any lines.
+ */
+export function missingLines(expected: readonly string[], printed: readonly string[]): string[] {
+  const streams = printed.map((text) => ({ lines: text.split("\n").map(mask), from: 0 }));
   const missing: string[] = [];
-  let from = 0;
   for (const line of expected) {
     if (line.trim() === "" || line.trim() === "…") continue;
     const parts = mask(line)
       .split("…")
       .map((part) => part.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"));
     const pattern = new RegExp(`^${parts.join(".*")}$`);
-    const found = lines.findIndex((candidate, index) => index >= from && pattern.test(candidate));
-    if (found < 0) missing.push(line);
-    else from = found + 1;
+    const found = streams.some((stream) => {
+      const at = stream.lines.findIndex(
+        (candidate, index) => index >= stream.from && pattern.test(candidate),
+      );
+      if (at >= 0) stream.from = at + 1;
+      return at >= 0;
+    });
+    if (!found) missing.push(line);
   }
   return missing;
 }

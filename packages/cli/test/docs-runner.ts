@@ -90,22 +90,21 @@ export class DocsBench {
     command: string,
     dir: string,
     interruptAt?: string,
-  ): Promise<{ code: number | null; text: string }> {
+  ): Promise<{ code: number | null; stdout: string; stderr: string }> {
     const child = this.#spawn(`set -o pipefail; ${command}`, dir);
-    let text = "";
-    const done = new Promise<{ code: number | null; text: string }>((resolve, reject) => {
+    const printed = { stdout: "", stderr: "" };
+    const done = new Promise<{ code: number | null } & typeof printed>((resolve, reject) => {
       child.once("error", reject);
-      child.once("close", (code) => resolve({ code, text }));
+      child.once("close", (code) => resolve({ code, ...printed }));
     });
     let sent = false;
-    const read = (data: Buffer) => {
-      text += data;
-      if (sent || interruptAt === undefined || !text.includes(interruptAt)) return;
-      sent = true;
-      process.kill(-child.pid!, "SIGINT");
-    };
-    child.stdout!.on("data", read);
-    child.stderr!.on("data", read);
+    for (const stream of ["stdout", "stderr"] as const)
+      child[stream]!.on("data", (data: Buffer) => {
+        printed[stream] += data;
+        if (sent || interruptAt === undefined || !printed[stream].includes(interruptAt)) return;
+        sent = true;
+        process.kill(-child.pid!, "SIGINT");
+      });
     return done;
   }
 

@@ -60,7 +60,7 @@ describe("every command of the documentation does what the page says", { timeout
           else await bench.prepare(dir, step.words);
           continue;
         }
-        let printed = "";
+        let [stdout, stderr] = ["", ""];
         for (const [index, shown] of step.commands.entries()) {
           const command = bench.here(shown);
           const where = `${page}:${step.line}: ${command}`;
@@ -69,20 +69,22 @@ describe("every command of the documentation does what the page says", { timeout
             continue;
           }
           const last = index === step.commands.length - 1;
-          const { code, text } = await bench.run(command, dir, last ? interruptAt : undefined);
-          printed += text;
+          const { code, ...printed } = await bench.run(command, dir, last ? interruptAt : undefined);
+          const text = printed.stdout + printed.stderr;
+          stdout += printed.stdout;
+          stderr += printed.stderr;
           const wanted = exitsOf(command, last ? exit : 0);
           expect({ where, ok: wanted.includes(code!), code, text }).toEqual({ where, ok: true, code, text });
         }
         const missing = missingLines(
           (step.expected ?? []).map((line) => bench.here(line)),
-          printed,
+          [stdout, stderr],
         );
         expect({
           page,
           line: step.line,
           missing,
-          printed: missing.length ? printed.split("\n").map(mask) : [],
+          printed: missing.length ? (stdout + stderr).split("\n").map(mask) : [],
         }).toEqual({
           page,
           line: step.line,
