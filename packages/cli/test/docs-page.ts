@@ -61,25 +61,34 @@ export function mask(line: string): string {
 
 /**
  * Lines of `expected` that are in none of the streams, each in its order (nobody says which stream comes first); `…`
- * stands for anything, a line of it for any lines.
+ * stands for anything, a line of it for any lines. A line that both streams have is taken from the one that leaves
+ * fewer missing.
  */
 export function missingLines(expected: readonly string[], printed: readonly string[]): string[] {
-  const streams = printed.map((text) => ({ lines: text.split("\n").map(mask), from: 0 }));
-  const missing: string[] = [];
-  for (const line of expected) {
-    if (line.trim() === "" || line.trim() === "…") continue;
-    const parts = mask(line)
-      .split("…")
-      .map((part) => part.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"));
-    const pattern = new RegExp(`^${parts.join(".*")}$`);
-    const found = streams.some((stream) => {
-      const at = stream.lines.findIndex(
-        (candidate, index) => index >= stream.from && pattern.test(candidate),
-      );
-      if (at >= 0) stream.from = at + 1;
-      return at >= 0;
+  const streams = printed.map((text) => text.split("\n").map(mask));
+  const wanted = expected
+    .filter((line) => line.trim() !== "" && line.trim() !== "…")
+    .map((line) => {
+      const parts = mask(line)
+        .split("…")
+        .map((part) => part.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"));
+      return { line, pattern: new RegExp(`^${parts.join(".*")}$`) };
     });
-    if (!found) missing.push(line);
-  }
-  return missing;
+  const search = (next: number, from: readonly number[]): string[] => {
+    const head = wanted[next];
+    if (!head) return [];
+    let best: string[] | undefined;
+    for (const [k, lines] of streams.entries()) {
+      const at = lines.findIndex((line, index) => index >= from[k]! && head.pattern.test(line));
+      if (at < 0) continue;
+      const rest = search(next + 1, from.with(k, at + 1));
+      if (rest.length === 0) return rest;
+      if (!best || rest.length < best.length) best = rest;
+    }
+    return best ?? [head.line, ...search(next + 1, from)];
+  };
+  return search(
+    0,
+    streams.map(() => 0),
+  );
 }
