@@ -20,14 +20,7 @@ import type { AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
 import { join, relative } from "node:path";
 import { pack } from "@k3/pack";
-import {
-  fileIdentity,
-  type Receipt,
-  type Snapshot,
-  type StageEvent,
-  writeReceipt,
-  writeSnapshot,
-} from "@k3/stage";
+import { fileIdentity, type Receipt, type StageEvent, writeReceipt, writeSnapshot } from "@k3/stage";
 import { makeMiniature } from "@k3/testkit";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { filesystemFeatures, takesLargeFiles } from "../src/filesystem.ts";
@@ -215,22 +208,27 @@ describe.skipIf(!otherDisk)("doctor on two disks", { timeout: 120_000 }, () => {
   });
 });
 
+const REVISION = "0123456789abcdef0123456789abcdef01234567";
+const HASH = "0".repeat(64);
+
+/** What a download leaves first: the list of what is to come. */
+async function listFiles(place: string, files: { path: string; size: number }[]): Promise<void> {
+  await mkdir(join(place, ".cache/k3"), { recursive: true });
+  await writeSnapshot(place, {
+    format: "k3-snapshot",
+    version: 1,
+    endpoint: "http://127.0.0.1:9",
+    repo: "k3/other",
+    revision: REVISION,
+    files: files.map((file) => ({ ...file, sha256: HASH })),
+    selected: null,
+  });
+}
+
 describe("the next command", () => {
   it("of a download that has just begun is to go on with it, and only its own bytes are asked for", async () => {
     const begun = join(dir, "begun");
-    await mkdir(join(begun, ".cache/k3"), { recursive: true });
-    const revision = "0123456789abcdef0123456789abcdef01234567";
-    const file = { path: "model-00001-of-000001.safetensors", size: 3e6, sha256: "0".repeat(64) };
-    const endpoint = "http://127.0.0.1:9";
-    const manifest = {
-      format: "k3-snapshot",
-      version: 1,
-      endpoint,
-      repo: "k3/other",
-      revision,
-      selected: null,
-    };
-    await writeSnapshot(begun, { ...manifest, files: [file] } as Snapshot);
+    await listFiles(begun, [{ path: "model-00001-of-000001.safetensors", size: 3e6 }]);
     const result = await doctor({ dir: begun, ...quick });
     expect(result.disks[0]!.needed_bytes).toBe(3e6 + Math.round(3e6 * 0.67));
     // Nothing can be downloaded from a Hub that does not answer.
@@ -240,41 +238,35 @@ describe("the next command", () => {
     const { port } = hub.address() as AddressInfo;
     const online = await doctor({ dir: begun, probeSeconds: 0.3, endpoint: `http://127.0.0.1:${port}` });
     hub.close();
-    expect(online.next_command).toBe(`k3 fetch k3/other --revision ${revision} --dir ${begun}`);
+    expect(online.next_command).toBe(`k3 fetch k3/other --revision ${REVISION} --dir ${begun}`);
   });
 
   it("is to verify where a file was touched since, and to repair what was then found damaged", async () => {
     const verified = join(dir, "verified");
     await cp(model, verified, { recursive: true });
-    const revision = "0123456789abcdef0123456789abcdef01234567";
     const names = await readdir(verified);
-    const endpoint = "http://127.0.0.1:9";
     const files = [];
-    for (const path of names)
-      files.push({ path, size: (await stat(join(verified, path))).size, sha256: "0".repeat(64) });
-    await mkdir(join(verified, ".cache/k3"), { recursive: true });
-    const manifest = {
-      format: "k3-snapshot",
-      version: 1,
-      endpoint,
-      repo: "k3/other",
-      revision,
-      selected: null,
-    };
-    await writeSnapshot(verified, { ...manifest, files } as Snapshot);
+    for (const path of names) files.push({ path, size: (await stat(join(verified, path))).size });
+    await listFiles(verified, files);
     const next = async () => (await doctor({ dir: verified, trunkDir: trunk, ...quick })).next_command;
     expect(await next()).toBe(`k3 verify ${verified}`);
     const read = [];
     for (const path of names) {
       const identity = fileIdentity(await stat(join(verified, path), { bigint: true }));
-      read.push({ path, identity, algorithm: "sha256", hash: "0".repeat(64), how: "read", crc32: [0] });
+      read.push({ path, identity, algorithm: "sha256", hash: HASH, how: "read", crc32: [0] });
     }
-    const receipt = { format: "k3-receipt", version: 1, repo: "k3/other", revision, chunkBytes: 2 ** 26 };
+    const receipt = {
+      format: "k3-receipt",
+      version: 1,
+      repo: "k3/other",
+      revision: REVISION,
+      chunkBytes: 2 ** 26,
+    };
     const proof = { ...receipt, files: read, damaged: [] } as unknown as Receipt;
     await writeReceipt(verified, proof);
     expect(await next()).toMatch(/^k3 run /);
     await writeReceipt(verified, { ...proof, damaged: [{ path: names[0]!, chunks: [0] }] });
-    expect(await next()).toBe(`k3 fetch k3/other --revision ${revision} --dir ${verified} --repair`);
+    expect(await next()).toBe(`k3 fetch k3/other --revision ${REVISION} --dir ${verified} --repair`);
     await writeReceipt(verified, proof);
     await utimes(join(verified, names[0]!), 1, 1);
     expect(await next()).toBe(`k3 verify ${verified}`);
