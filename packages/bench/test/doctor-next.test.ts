@@ -2,7 +2,7 @@ import { once } from "node:events";
 import { cp, mkdir, open, readdir, rename, rm, stat, truncate, utimes, writeFile } from "node:fs/promises";
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
-import { join, relative } from "node:path";
+import { basename, join, relative } from "node:path";
 import { fileIdentity, type Receipt, writeReceipt, writeSnapshot } from "@k3/stage";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { doctor } from "../src/index.ts";
@@ -124,7 +124,7 @@ describe("where the trunk is", () => {
     expect(await usualTrunkDirectory(`${join(dir, "none")}/`)).toBe(join(dir, "none-trunk"));
     const given = relative(".", join(dir, "none"));
     expect(await usualTrunkDirectory(given)).toBe(`${given}-trunk`);
-    expect(await usualTrunkDirectory(".")).toBe("../bench-trunk");
+    expect(await usualTrunkDirectory(".")).toBe(`../${basename(process.cwd())}-trunk`);
   });
 
   it("is where one is found: nothing is then needed for it, and the next command runs it", async () => {
