@@ -19,6 +19,15 @@ export interface BenchMedian {
   decode: number | null;
 }
 
+/** What is timed of a run, in its order. */
+export const PHASES = [
+  "open",
+  "cold_step",
+  "prefill",
+  "first_decode",
+  "decode",
+] as const satisfies (keyof BenchMedian)[];
+
 export interface BenchPoint {
   /** The budget of the first run, and what was asked for: with "auto" every run may get a little more or less. */
   memory_bytes: number;
@@ -103,8 +112,6 @@ export function pointLabel(point: BenchPoint, among: readonly BenchPoint[]): str
 }
 
 export const threadsLabel = ({ threads }: BenchPoint) => (threads === 1 ? "1 thread" : `${threads} threads`);
-
-const PHASES = ["open", "cold_step", "prefill", "first_decode", "decode"] as const;
 
 const isMeasured = (run: MeasuredRun) =>
   PHASES.every((phase) => run[phase] === null || (Number.isFinite(run[phase]) && run[phase] > 0));

@@ -1,10 +1,10 @@
 import { realpath, stat } from "node:fs/promises";
 import { dirname } from "node:path";
-import { availableBytes, formatBytes, StageError, type StageOptions } from "@k3/stage";
+import { availableBytes, formatBytes, nearestDirectory, StageError, type StageOptions } from "@k3/stage";
 import { type FilesystemFeatures, filesystemFeatures, LARGE_FILE } from "./filesystem.ts";
 import type { Finding } from "./findings.ts";
 import { mountOf } from "./machine.ts";
-import { nearestExisting, type Place } from "./places.ts";
+import type { Place } from "./places.ts";
 import { type DiskProbe, probeDisk } from "./probe.ts";
 
 /** A disk (a device with a filesystem) that holds a part of the model or will, measured. */
@@ -43,7 +43,7 @@ export async function disksOf(places: readonly Place[]): Promise<Disk[]> {
     return disk;
   };
   for (const { dir, holds, neededBytes } of places) {
-    const path = await nearestExisting(dir);
+    const path = await nearestDirectory(dir);
     diskAt(path, (await stat(path)).dev, holds).neededBytes += neededBytes;
   }
   for (const { files, holds } of places) {

@@ -15,7 +15,7 @@ import {
 import { disksOf, examineDisk, type MeasuredDisk } from "./disks.ts";
 import type { Finding } from "./findings.ts";
 import { nextCommand } from "./next-command.ts";
-import { checkpointPlace, packedTrunk, trunkPlace, usualTrunkDirectory } from "./places.ts";
+import { checkpointPlace, trunkPlace, usualTrunkDirectory } from "./places.ts";
 import {
   type PlanSource,
   planSourceOfDirectory,
@@ -101,19 +101,20 @@ export async function doctor(options: DoctorOptions): Promise<DoctorResult> {
   };
   findings.push(memoryFinding(memory));
 
-  const places = [await checkpointPlace(dir, source), await trunkPlace(trunkDir, source)];
+  const checkpoint = await checkpointPlace(dir, source);
+  const trunk = await trunkPlace(trunkDir, source);
   const disks: MeasuredDisk[] = [];
   let unmeasured = 0;
-  for (const disk of await disksOf(places)) {
+  for (const disk of await disksOf([checkpoint, trunk])) {
     const scratchBytes = scratchBytesFor(source);
     const examined = await examineDisk(disk, { seconds: probeSeconds, scratchBytes, signal, onEvent });
     findings.push(...examined.findings);
     if (examined.measured) disks.push(examined.measured);
     else unmeasured++;
   }
-  for (const { fault } of places) if (fault) findings.push({ level: "error", ...fault });
+  if (trunk.fault) findings.push({ level: "error", ...trunk.fault });
   if (holds && !snapshot) findings.push(unprovenFinding(dir, source));
-  findings.push(await hubFinding(endpoint, places[0]!.neededBytes > 0, signal));
+  findings.push(await hubFinding(endpoint, checkpoint.neededBytes > 0, signal));
 
   const ok = findings.every(({ level }) => level !== "error");
   return {
@@ -122,10 +123,11 @@ export async function doctor(options: DoctorOptions): Promise<DoctorResult> {
     cpu,
     memory,
     disks,
-    budget:
-      unmeasured > 0 ? null : budgetOf(source, memory, disks, (await packedTrunk(trunkDir))?.codec ?? "bf16"),
+    budget: unmeasured > 0 ? null : budgetOf(source, memory, disks, trunk.codec ?? "bf16"),
     findings,
-    next_command: ok ? await nextCommand(dir, trunkDir, holds) : sameAgain(options),
+    next_command: ok
+      ? await nextCommand(dir, trunkDir, { holds, packed: trunk.codec !== undefined })
+      : sameAgain(options),
   };
 }
 

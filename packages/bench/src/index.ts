@@ -6,6 +6,7 @@ export {
   type BenchResult,
   type CodecRatio,
   type ColdMode,
+  PHASES,
   pointLabel,
   type RunReceipt,
 } from "./bench-result.ts";

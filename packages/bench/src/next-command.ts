@@ -10,10 +10,13 @@ import {
   selectedFiles,
   shellWord,
 } from "@k3/stage";
-import { packedTrunk } from "./places.ts";
 
 /** The step that comes next for a checkpoint and its trunk, as a command that can be pasted. */
-export async function nextCommand(dir: string, trunkDir: string, holds: boolean): Promise<string> {
+export async function nextCommand(
+  dir: string,
+  trunkDir: string,
+  { holds, packed }: { holds: boolean; packed: boolean },
+): Promise<string> {
   const [model, trunk] = [shellWord(dir), shellWord(trunkDir)];
   const snapshot = await readSnapshot(dir).catch(() => undefined);
   if (snapshot) {
@@ -24,7 +27,7 @@ export async function nextCommand(dir: string, trunkDir: string, holds: boolean)
     if (!receipt || (await changedSince(receipt, dir))) return `k3 verify ${model}`;
     if (receipt.damaged.length > 0) return `${fetch} --repair`;
   } else if (!holds) return `k3 fetch ${RELEASE.repo} --revision ${RELEASE.revision} --dir ${model}`;
-  if (!(await packedTrunk(trunkDir))) return `k3 pack ${model} ${trunk}`;
+  if (!packed) return `k3 pack ${model} ${trunk}`;
   return `k3 run ${model} --trunk ${trunk} --prompt 'The capital of France is' --generate 8`;
 }
 

@@ -1,7 +1,7 @@
 import { readdir, readFile, stat } from "node:fs/promises";
 import { dirname, isAbsolute, join, relative, resolve } from "node:path";
 import { byteArithmetic } from "@k3/checkpoint";
-import { readSnapshot, STATE_DIRECTORY, selectedFiles } from "@k3/stage";
+import { nearestDirectory, readSnapshot, STATE_DIRECTORY, selectedFiles } from "@k3/stage";
 import { z } from "zod";
 import { CODEC_RATIO } from "./figures.ts";
 import type { PlanSource } from "./plan.ts";
@@ -14,6 +14,8 @@ export interface Place {
   /** Files that are there. */
   files: string[];
   neededBytes: number;
+  /** Of a finished trunk. */
+  codec?: "bf16" | "none";
   /** What is wrong with what is there, and what to do; undefined if nothing is, as far as a look tells. */
   fault?: { message: string; hint: string } | undefined;
 }
@@ -46,7 +48,7 @@ export async function trunkPlace(dir: string, source: PlanSource): Promise<Place
   const names = (await listing(dir)).filter((name) => /^trunk-.*\.bin$/.test(name));
   const files = names.map((name) => join(dir, name));
   const packed = await packedTrunk(dir);
-  if (packed) return { holds: "trunk", dir, files, neededBytes: 0, fault: packed.fault };
+  if (packed) return { holds: "trunk", dir, files, neededBytes: 0, ...packed };
   const sizes = byteArithmetic(source.config);
   // Of a model whose config is not known yet, no more than it has itself.
   const raw = Math.min(sizes.trunkBytes + sizes.lmHeadBytes, source.downloadBytes);
@@ -62,7 +64,7 @@ const manifest = z.object({
 });
 
 /** The finished trunk in `dir`, as a look at its manifest and the size of its data tells; undefined where none is. */
-export async function packedTrunk(
+async function packedTrunk(
   dir: string,
 ): Promise<{ codec: "bf16" | "none"; fault: Place["fault"] } | undefined> {
   const path = join(dir, "trunk.json");
@@ -89,7 +91,7 @@ export async function usualTrunkDirectory(dir: string): Promise<string> {
   // The last is where a pipeline has its own.
   for (const found of [beside, inside, join(dirname(path), "trunk")])
     if (await packedTrunk(found)) return asGiven(dir, found);
-  const [here, above] = await Promise.all([path, dirname(path)].map((at) => nearestExisting(at).then(stat)));
+  const [here, above] = await Promise.all([path, dirname(path)].map((at) => nearestDirectory(at).then(stat)));
   const alone = path === dirname(path) || here!.dev !== above!.dev;
   return asGiven(dir, alone ? inside : beside);
 }
@@ -97,14 +99,6 @@ export async function usualTrunkDirectory(dir: string): Promise<string> {
 /** A path as the user would type it: relative if the directory was given so, and never like a flag. */
 const asGiven = (dir: string, path: string) =>
   isAbsolute(dir) ? path : relative(".", path).replace(/^-/, "./-");
-
-/** The path itself if it is a directory, else the nearest one above it. */
-export async function nearestExisting(dir: string): Promise<string> {
-  let path = resolve(dir);
-  while (!(await stat(path).catch(() => undefined))?.isDirectory() && path !== dirname(path))
-    path = dirname(path);
-  return path;
-}
 
 const listing = (dir: string) => readdir(dir).catch(() => [] as string[]);
 

@@ -1,5 +1,5 @@
 import { formatBytes, formatSeconds } from "@k3/stage";
-import { type Against, type BenchPoint, type BenchResult, pointLabel } from "./bench-result.ts";
+import { type Against, type BenchPoint, type BenchResult, PHASES, pointLabel } from "./bench-result.ts";
 import { barChart, intervalChart, lineChart } from "./charts.ts";
 import { describeRatio } from "./compare.ts";
 import type { MeasuredRun } from "./run-protocol.ts";
@@ -58,7 +58,6 @@ const CACHES = {
   none: "left as they were (warm)",
 };
 
-const PHASES = ["open", "cold_step", "prefill", "first_decode", "decode"] as const;
 const TAIL = ["expert bytes avoided", "CPU", "I/O wait", "peak RSS", "ids"];
 const time = (seconds: number | null) => (seconds === null ? "not measured" : formatSeconds(seconds));
 const words = (phase: string) => phase.replace("_", " ");

@@ -1,6 +1,6 @@
-import { mkdtemp, rm, stat, truncate, writeFile } from "node:fs/promises";
-import { dirname, join, resolve } from "node:path";
-import { availableBytes, Meter } from "@k3/stage";
+import { mkdtemp, rm, truncate, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { availableBytes, Meter, nearestDirectory } from "@k3/stage";
 import { BlockJob } from "@k3/trunk";
 import type { PackResult, PackSettings } from "./pack.ts";
 import { expectedDiskBytes, jobOptions, largestDataBytes, type PackPlan, sampleBlocks } from "./plan.ts";
@@ -28,7 +28,7 @@ export async function dryRun(plan: PackPlan, settings: PackSettings): Promise<Pa
   const read = await reading.finish(signal, (p) => meter.set(p.rawBytes)).finally(() => reading.close());
   const readSeconds = (performance.now() - started) / 1000;
 
-  const existing = await existingParent(trunkDir);
+  const existing = await nearestDirectory(trunkDir);
   const scratch = await mkdtemp(join(existing, ".k3-pack-dry-run-"));
   let packSeconds: number;
   try {
@@ -82,11 +82,4 @@ function shiftedSample(plan: PackPlan) {
     segmentStart: layout.segmentStart.subarray(shift),
   };
   return sampleBlocks(rest, SAMPLE);
-}
-
-async function existingParent(path: string): Promise<string> {
-  for (let dir = resolve(path); ; dir = dirname(dir)) {
-    const found = await stat(dir).catch(() => undefined);
-    if (found?.isDirectory() || dir === dirname(dir)) return dir;
-  }
 }

@@ -49,5 +49,5 @@ export {
 } from "./receipt.ts";
 export { readRegularFile } from "./regular-file.ts";
 export { shellWord } from "./shell.ts";
-export { availableBytes, requireSpace } from "./space.ts";
+export { availableBytes, nearestDirectory, requireSpace } from "./space.ts";
 export { runAtOnce, runInSlices, type Steps } from "./steps.ts";

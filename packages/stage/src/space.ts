@@ -1,4 +1,5 @@
-import { statfs } from "node:fs/promises";
+import { stat, statfs } from "node:fs/promises";
+import { dirname, resolve } from "node:path";
 import { StageError } from "./errors.ts";
 import { formatBytes } from "./quantities.ts";
 
@@ -10,6 +11,14 @@ export async function availableBytes(path: string): Promise<number> {
   const stat = await statfs(path, { bigint: true });
   if (stat.blocks === 0n) return Number.POSITIVE_INFINITY;
   return Number(stat.bavail * stat.bsize);
+}
+
+/** The path itself if it is a directory, else the nearest one above it: the disk that it will be on. */
+export async function nearestDirectory(path: string): Promise<string> {
+  for (let dir = resolve(path); ; dir = dirname(dir)) {
+    const found = await stat(dir).catch(() => undefined);
+    if (found?.isDirectory() || dir === dirname(dir)) return dir;
+  }
 }
 
 /** Refuses with E_SPACE, naming both numbers, when `needed` bytes do not fit. */

@@ -1,4 +1,4 @@
-import { type BenchPoint, bench, cacheSim, compareRuns, pointLabel } from "@k3/bench";
+import { type BenchPoint, bench, cacheSim, compareRuns, PHASES, pointLabel } from "@k3/bench";
 import { EXIT, formatSeconds, StageError } from "@k3/stage";
 import type { Argv, Options } from "yargs";
 import type { Context } from "../context.ts";
@@ -39,8 +39,6 @@ const cacheSimCommand = command({
     output.result("bench cache-sim", result, result.lines);
   },
 });
-
-const PHASES = ["open", "cold_step", "prefill", "first_decode", "decode"] as const;
 
 const phases = ({ median }: BenchPoint) =>
   PHASES.map((phase) => {
